@@ -1,0 +1,1 @@
+"""CuIR: nodes, scalar expressions, text form, validator, interpreter, anchors."""

@@ -1,0 +1,171 @@
+"""Anchors: where in the user's text each fact of the lifted program lives, so that lowering can edit it.
+
+Plain data with byte offsets into the original file. Lifting fills them, lowering reads them; nothing here is guessed:
+an anchor that was not found is None or empty and lowering refuses the edits that need it, naming it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..diagnostics import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Source spellings in scope at a site, for canonical names of the scalar language.
+
+    ``{"h": "h", "b": "blockIdx.z", "Sq": "seqlen_q", "q0": "q0", "kv0": "kv0", "row": ..., "col": ..., "lane": "lane",
+    "scale_log2": ...}``. A canonical name that no variable holds maps to an expression text in parentheses if one is
+    in scope, else it is absent.
+    """
+
+    text: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementNest:
+    """How the user's code walks the elements of the score tile of one thread: the loop nest of the mask (or of exp, if
+    there is no mask).
+
+    For ``for (int nb..) { for (int e..) { const int col = ...; s[nb][e] = ...; } }``: `headers` are the loop headers
+    (with a preceding ``#pragma unroll`` line, if any) as written; `declarations` the statements inside that define row
+    and column; `element` the lvalue text ``s[nb][e]``; `row` and `col` texts whose values are the global i and j there.
+    """
+
+    headers: tuple[str, ...]
+    declarations: tuple[str, ...]
+    element: str
+    row: str
+    col: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSite:
+    """The point after which the raw score tile is complete: insert before `offset` (start of a line, or of the next
+    statement).
+    """
+
+    offset: int
+    indent: str
+    nest: ElementNest
+    names: Names
+    unit_text: (
+        str | None
+    )  # source text of the factor S -> natural * log2(e), e.g. 'scale_log2'; None when S is natural already
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class MaskSite:
+    """An existing element test. `condition` is the text that is TRUE where the element is MASKED (``masked_when``
+    True) or kept.
+    """
+
+    condition: Span  # the condition expression inside the nest
+    masked_when: bool  # True: `if (cond) s = fill` ; False: `s = cond ? s : fill`
+    assignment: Span  # the whole statement that writes the fill (with its if)
+    fill: Span  # the fill expression
+    guard: Span | None  # the condition of the enclosing per-tile if, or None when every tile is tested
+    nest: ElementNest
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class TileIndexUse:
+    """One token outside the KV loop that stands for the first tile's index: replacing it by x makes the prologue load
+    tile x.
+    """
+
+    span: Span
+    what: str  # 'tile' | 'slot' | 'row0'
+    scale: int = 1  # the token stands for x * scale (row0: Bc)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSite:
+    """The KV loop."""
+
+    span: Span
+    iv: str  # source name of the loop variable
+    lo: Span  # the initial value expression
+    hi: Span  # the bound expression in the condition
+    hi_name: str | None  # the variable that holds the bound, if it is one
+    hi_definition_end: (
+        int | None
+    )  # offset after the last statement that sets it, before its first use (insertion point)
+    indent: str  # indentation there
+    prologue: tuple[TileIndexUse, ...]
+    names: Names  # in scope at hi_definition_end
+
+
+@dataclass(frozen=True, slots=True)
+class StateSite:
+    """Initial value of a row state: m or l."""
+
+    role: str  # m | l
+    value: Span  # the initial value expression
+    statement: Span
+    row: str | None  # source text of the global row there, if in scope
+    lanes: int  # 4: per-lane partials of a quad (l must start at a value on ONE lane); 1: one value per row
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueSite:
+    """Where O is normalised and LSE written."""
+
+    inverse: Span | None  # the expression 1/l with its guard
+    guarded: bool  # True when l == 0 is tested
+    lse: Span | None  # the LSE value expression
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSite:
+    """The expression of the KV head; every K and V base derives from it. `uses` counts the bases found."""
+
+    value: Span
+    names: Names
+    uses: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A launch ``k<<<...>>>(args)`` or a call of a launcher: insertion offset after the last argument, and the
+    enclosing function.
+    """
+
+    insert: int
+    enclosing: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureSite:
+    """A parameter list (kernel, launcher): insertion offset after the last parameter and the style of the list."""
+
+    function: str
+    insert: int
+    separator: str  # text to put between parameters: ', ' or ',\n    '
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """All sites of one kernel."""
+
+    score: tuple[ScoreSite, ...] = ()
+    mask: tuple[MaskSite, ...] = ()
+    kv_loop: LoopSite | None = None
+    state: tuple[StateSite, ...] = ()
+    epilogue: EpilogueSite | None = None
+    head: HeadSite | None = None
+    signature: SignatureSite | None = None
+    launchers: tuple[SignatureSite, ...] = ()
+    calls: tuple[CallSite, ...] = ()
+    setup_offset: int | None = (
+        None  # start of a line in the kernel body, after h, b and sizes are in scope, before the KV loop
+    )
+    setup_indent: str = "  "
+    setup_names: Names = Names()
