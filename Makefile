@@ -41,7 +41,7 @@ bench: $(STAMP)
 $(STAMP): pyproject.toml requirements/torch.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 node_modules/.installed: package.json package-lock.json

@@ -1,0 +1,39 @@
+"""Compiling: CUDA text -> PTX, machine code, ptxas figures; and the contract that says how to call a kernel.
+
+`compile_source` for any file, `compile_contract` for a kernel with a contract.toml.
+"""
+
+from .build import check_shared, compile_contract, compile_source
+from .codes import PIP_INSTALL
+from .contract import (
+    Contract,
+    Instance,
+    LaunchShape,
+    Parameter,
+    contract_beside,
+    evaluate_size,
+    parse_contract,
+    read_contract,
+)
+from .limits import Arch, parse_arch, shared_limit
+from .model import Compiled, KernelFigures
+
+__all__ = [
+    "PIP_INSTALL",
+    "Arch",
+    "Compiled",
+    "Contract",
+    "Instance",
+    "KernelFigures",
+    "LaunchShape",
+    "Parameter",
+    "check_shared",
+    "compile_contract",
+    "compile_source",
+    "contract_beside",
+    "evaluate_size",
+    "parse_arch",
+    "parse_contract",
+    "read_contract",
+    "shared_limit",
+]
