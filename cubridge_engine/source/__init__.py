@@ -1,0 +1,28 @@
+"""CUDA text to syntax: length-preserving sanitiser, tree-sitter-cuda, spans, includes. Reading never raises."""
+
+from .codes import ROWS
+from .includes import Includes, follow_includes
+from .parse import LIMIT, parse
+from .preprocessor import PREDEFINED, Include, Macro
+from .sanitise import RULES, Rule
+from .source_file import Blanked, Function, Launch, SourceFile
+from .text_index import Encoding, TextIndex
+
+__all__ = [
+    "LIMIT",
+    "PREDEFINED",
+    "ROWS",
+    "RULES",
+    "Blanked",
+    "Encoding",
+    "Function",
+    "Include",
+    "Includes",
+    "Launch",
+    "Macro",
+    "Rule",
+    "SourceFile",
+    "TextIndex",
+    "follow_includes",
+    "parse",
+]

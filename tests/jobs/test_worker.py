@@ -1,0 +1,233 @@
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cubridge_engine.jobs import TASKS, AsyncWorker, Worker, run_job
+
+NAMES = ("echo", "steps", "noisy", "forever", "spin", "eat", "crash", "fail", "leave", "not_json", "has_torch")
+TABLE = {**TASKS, **{name: f"tests.jobs.job_tasks:{name}" for name in NAMES}}
+
+
+@pytest.fixture
+def worker():
+    with Worker(tasks=TABLE) as made:
+        yield made
+
+
+def gone(pid: int, within_s: float = 2.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def running(worker: Worker, task: str, params: dict, **limits: float):
+    """Start a job and wait for its first progress; (handle, progress list)."""
+    seen: list[tuple[str, float, str]] = []
+    handle = worker.run(task, params, on_progress=lambda *row: seen.append(row), **limits)
+    deadline = time.monotonic() + 20
+    while not any(row[0] == "running" for row in seen):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return handle, seen
+
+
+def test_value_comes_back_and_the_process_stays(worker: Worker) -> None:
+    first = worker.run("echo", {"text": "é\n", "n": [1, None]}).result(20)
+    second = worker.run("echo", {}).result(20)
+    assert first.state == "done"
+    assert first.value is not None
+    assert (first.value["text"], first.value["n"]) == ("é\n", [1, None])
+    assert second.value == {"pid": first.value["pid"]}
+
+
+def test_progress_is_in_order_and_before_the_result(worker: Worker) -> None:
+    seen: list[tuple[str, float, str]] = []
+    assert worker.run("steps", {"n": 200}, on_progress=lambda *row: seen.append(row)).result(20).value == {"n": 200}
+    assert seen == [("count", n / 200, f"step {n}") for n in range(200)]
+
+
+def test_a_failing_progress_callback_does_not_fail_the_job(worker: Worker) -> None:
+    assert worker.run("steps", {"n": 2}, on_progress=lambda *_: 1 / 0).result(20).state == "done"
+
+
+def test_prints_do_not_corrupt_the_protocol(worker: Worker) -> None:
+    outcome = worker.run("noisy", {}).result(20)
+    assert outcome.value == {"read": ""}, "user code neither forges events nor reads requests"
+    time.sleep(0.1)
+    again = worker.run("echo", {"x": 1}).result(20)
+    assert again.value is not None
+    assert again.value["x"] == 1
+
+
+@pytest.mark.parametrize("child", ["", "group", "own session"])
+def test_cancel_is_quick_and_takes_the_children_along(worker: Worker, child: str) -> None:
+    handle, seen = running(worker, "forever", {"child": child})
+    pid = worker.pid
+    assert pid is not None
+    start = time.monotonic()
+    handle.cancel()
+    outcome = handle.result(5)
+    took = time.monotonic() - start
+    print(f"cancel took {took * 1e3:.0f} ms")
+    assert took < 1.0
+    assert outcome.state == "cancelled"
+    assert [d.code for d in outcome.diagnostics] == ["CB804"]
+    assert gone(pid)
+    for row in seen:
+        assert row[0] != "child" or gone(int(row[2]))
+    fresh = worker.run("echo", {}).result(20)
+    assert fresh.value is not None
+    assert fresh.value["pid"] != pid
+
+
+def test_cancel_of_a_queued_job_is_at_once_and_leaves_the_running_one(worker: Worker) -> None:
+    first, _ = running(worker, "forever", {})
+    second = worker.run("echo", {})
+    second.cancel()
+    assert second.done()
+    assert second.result(0).state == "cancelled"
+    assert not first.done()
+    first.cancel()
+    third = worker.run("echo", {"n": 3}).result(20)
+    assert third.value is not None
+    assert third.value["n"] == 3
+
+
+def test_time_limit_names_the_line(worker: Worker, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.py"
+    spec.write_text("def attention():\n    x = 0\n    while True:\n        x += 1\n")
+    outcome = worker.run("spin", {"path": str(spec)}, timeout_s=1.0).result(10)
+    (found,) = outcome.diagnostics
+    assert (outcome.state, found.code) == ("failed", "CB801")
+    assert found.span is not None
+    assert found.span.path == str(spec)
+    assert found.span.line in (2, 3)
+    assert "spec.py:" in found.message
+
+
+def test_memory_limit(worker: Worker) -> None:
+    outcome = worker.run("eat", {}, memory_bytes=200 << 20, timeout_s=20).result(30)
+    assert [d.code for d in outcome.diagnostics] == ["CB802"]
+    assert worker.run("echo", {}).result(20).state == "done"
+
+
+@pytest.mark.parametrize(
+    ("params", "how"), [({}, "exit status 3"), ({"signal": int(signal.SIGSEGV)}, "signal SIGSEGV")]
+)
+def test_crash_is_explained_and_the_next_job_runs(worker: Worker, params: dict, how: str) -> None:
+    outcome = worker.run("crash", params).result(20)
+    (found,) = outcome.diagnostics
+    assert found.code == "CB803"
+    assert how in found.message
+    assert "last words" in str(found.data["stderr"])
+    assert worker.run("echo", {}).result(20).state == "done"
+
+
+def test_killed_while_idle(worker: Worker) -> None:
+    first = worker.run("echo", {}).result(20)
+    assert first.value is not None
+    psutil.Process(first.value["pid"]).kill()
+    second = worker.run("echo", {}).result(20)
+    assert second.value is not None
+    assert second.value["pid"] != first.value["pid"]
+
+
+@pytest.mark.parametrize(
+    ("task", "params", "code", "text"),
+    [
+        ("fail", {}, "CB805", "ValueError: no such tile {x}"),
+        ("leave", {}, "CB805", "SystemExit: 0"),
+        ("not_json", {}, "CB805", "not JSON serializable"),
+        ("nonsense", {}, "CB806", "nonsense"),
+        ("echo", {"x": object()}, "CB808", "not JSON serializable"),
+    ],
+)
+def test_failures_are_diagnostics(worker: Worker, task: str, params: dict, code: str, text: str) -> None:
+    outcome = worker.run(task, params).result(20)
+    assert outcome.state == "failed"
+    assert [d.code for d in outcome.diagnostics] == [code]
+    assert text in outcome.diagnostics[0].message
+    assert worker.run("echo", {}).result(20).state == "done", "the worker goes on"
+
+
+def test_no_interpreter() -> None:
+    with Worker(tasks=TABLE, python="/nonexistent/python") as worker:
+        assert [d.code for d in worker.run("echo", {}).result(5).diagnostics] == ["CB807"]
+
+
+def test_close_ends_everything() -> None:
+    worker = Worker(tasks=TABLE)
+    handle, _ = running(worker, "forever", {})
+    queued = worker.run("echo", {})
+    pid = worker.pid
+    assert pid is not None
+    worker.close()
+    assert (handle.result(1).state, queued.result(1).state) == ("cancelled", "cancelled")
+    assert gone(pid)
+    with pytest.raises(RuntimeError):
+        worker.run("echo", {})
+
+
+def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom cubridge_engine.jobs import Worker\n"
+        "w = Worker(tasks={'forever': 'tests.jobs.job_tasks:forever'})\n"
+        "w.run('forever', {}, on_progress=lambda *a: print(w.pid, flush=True))\ntime.sleep(60)\n"
+    )
+    root = Path(__file__).parents[2]
+    with psutil.Popen([sys.executable, "-c", code], stdout=-1, cwd=root) as parent:
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    assert gone(pid)
+
+
+def test_parent_and_worker_do_not_load_torch(worker: Worker) -> None:
+    assert worker.run("has_torch", {}).result(20).value == {"torch": False}
+
+
+def test_warm_up_imports_in_the_worker(worker: Worker) -> None:
+    warmed = worker.warm_up(("colorsys",)).result(20)
+    assert warmed.value is not None
+    assert warmed.value["pid"] == worker.pid
+
+
+def test_run_job_waits() -> None:
+    assert [d.code for d in run_job("nonsense", {}).diagnostics] == ["CB806"]
+
+
+async def test_async_progress_then_result() -> None:
+    worker = AsyncWorker(Worker(tasks=TABLE))
+    seen: list[str] = []
+    outcome = await worker.submit("steps", {"n": 3}, on_progress=lambda stage, part, text: seen.append(text))
+    assert outcome.value == {"n": 3}
+    assert seen == ["step 0", "step 1", "step 2"]
+    await worker.close()
+
+
+async def test_cancelling_the_task_kills_the_job() -> None:
+    worker = AsyncWorker(Worker(tasks=TABLE))
+    begun = asyncio.Event()
+    task = asyncio.create_task(worker.submit("forever", {}, on_progress=lambda *_: begun.set()))
+    await asyncio.wait_for(begun.wait(), 20)
+    pid = worker.worker.pid
+    assert pid is not None
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(gone, pid)
+    await worker.close()
+
+
+def test_an_interpreter_without_the_engine_is_explained() -> None:
+    with Worker(tasks=TABLE, env={"PYTHONPATH": "", "PYTHONHOME": "/nonexistent"}) as worker:
+        outcome = worker.run("echo", {}).result(20)
+        assert [d.code for d in outcome.diagnostics] == ["CB803"]
+        assert "No module named" in str(outcome.diagnostics[0].data["stderr"])
