@@ -1,0 +1,97 @@
+"""What a spec means: plain data, no torch. Produced by reading the spec, consumed by transfer and verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..diagnostics import Diagnostic, Span
+from ..ir.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInput:
+    """One tensor argument of the spec.
+
+    `axes` names each axis of the tensor as the user passes it: for q ``("b", "h", "i", "d")`` is BHSD and
+    ``("b", "i", "h", "d")`` BSHD (k and v use ``hk`` and ``j``); for an operand the extent of each axis,
+    ``"B" | "H" | "Hkv" | "Sq" | "Sk" | "1"`` or a number.
+    """
+
+    name: str
+    role: str  # 'q' | 'k' | 'v' | 'operand'
+    axes: tuple[str, ...]
+    dtype: str  # 'float16' | 'bfloat16' | 'float32' | 'float64' | 'int32' | 'int64' | 'bool'
+    position: int  # argument position in attention(...)
+    span: Span | None = None
+    observed: tuple[float, float] | None = None  # least and greatest value in the example: inputs are made alike
+
+
+@dataclass(frozen=True, slots=True)
+class TensorOutput:
+    """One returned tensor: role 'o' (axes b, h, i, d in the user's order) or 'lse' (axes b, h, i; natural
+    logarithm).
+    """
+
+    role: str
+    axes: tuple[str, ...]
+    dtype: str
+    position: int
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The mathematics of one attention function.
+
+    For query row i, key column j, batch b, head h::
+
+        s        = q[b,h,i,:] . k[b,head_map,j,:]            raw dot product, no scale
+        score    = an expression over s, b, h, i, j, Sq, Sk, ... and reads of operands (natural units, scale included)
+        x        = score where mask else fill
+        p        = softmax over j of x                         (sink: one more column of that logit, no value)
+        o        = sum_j p * v[b,head_map,j,:]
+        lse      = log sum_j exp(x)  (+ exp(sink))             natural logarithm
+
+    `mask` is None when nothing is masked; it is True where the key is attended. `fill` is -inf or the finite sentinel
+    as a Const. `head_map` is an expression over h, H, Hkv (``h // (H // Hkv)``; ``h`` when H == Hkv always).
+    `empty_rows` says what the spec returns on a row whose keys are all masked: 'nan', 'zero', or 'computed' (finite
+    fill or a sink: the formula above holds as it stands), or 'none' when no row can be empty.
+    `spans` maps 'score', 'mask', 'sink', 'head_map', 'normaliser', 'function' and each operand's name to the user's
+    lines.
+    """
+
+    name: str
+    path: str
+    inputs: tuple[TensorInput, ...]
+    outputs: tuple[TensorOutput, ...]
+    head_map: Expr
+    score: Expr
+    mask: Expr | None
+    fill: Expr
+    sink: Expr | None
+    normaliser: str  # 'softmax'
+    empty_rows: str
+    spans: dict[str, Span] = field(default_factory=dict, hash=False)
+    specialised: dict[str, int] = field(default_factory=dict, hash=False)  # sizes fixed by tracing, e.g. {"D": 64}
+    equal_sizes: tuple[tuple[str, str], ...] = ()  # sizes the spec only accepts equal, e.g. (("Sq", "Sk"),)
+    size_step: int = 1  # Sq and Sk must be multiples of it (a spec that views the sequence in blocks)
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def input(self, role_or_name: str) -> TensorInput:
+        """The input of that role (q, k, v) or that name. Raises KeyError."""
+        for item in self.inputs:
+            if item.name == role_or_name or (item.role == role_or_name and item.role != "operand"):
+                return item
+        raise KeyError(role_or_name)
+
+    def allows(self, sizes: Mapping[str, int]) -> bool:
+        """True when the spec is defined, and was read, for these sizes (missing ones are not tested)."""
+        fixed = all(sizes.get(name, value) == value for name, value in self.specialised.items())
+        equal = all(sizes.get(a) == sizes.get(b) for a, b in self.equal_sizes if a in sizes and b in sizes)
+        return fixed and equal and all(sizes.get(name, 0) % self.size_step == 0 for name in ("Sq", "Sk"))
+
+    @property
+    def operands(self) -> tuple[TensorInput, ...]:
+        """Extra tensors: slopes, bias, sinks, masks given as data."""
+        return tuple(item for item in self.inputs if item.role == "operand")

@@ -1,0 +1,141 @@
+"""Diagnostic codes of reading a spec: CB2xx. One row per condition; the second sentence is the way out."""
+
+from __future__ import annotations
+
+from ..diagnostics import Row, Severity, register
+
+E = Severity.ERROR
+W = Severity.WARNING
+N = Severity.NOTE
+
+ROWS: dict[str, Row] = {
+    # the file and its entry
+    "CB201": Row(E, "the spec cannot be read: {reason}", "give the path of a Python file"),
+    "CB202": Row(E, "the spec does not parse: {reason}", "correct the syntax on this line"),
+    "CB203": Row(
+        E,
+        "importing the spec raised {reason}",
+        "make the file importable on its own: `python {file}` must succeed in this environment",
+    ),
+    "CB204": Row(
+        E,
+        "there is no function `{entry}` in the spec; it defines: {defined}",
+        "name your function `attention(q, k, v, ...)`, or name the entry of the adapt command",
+    ),
+    "CB205": Row(
+        E,
+        "the module `{entry}` cannot be built without arguments: {reason}",
+        "give its __init__ defaults, or add `get_init_inputs()` that returns the arguments",
+    ),
+    "CB206": Row(
+        E,
+        "there is no `example_inputs()` and inputs cannot be made up: {reason}",
+        "add `def example_inputs(): return q, k, v, ...` with tensors of typical shapes",
+    ),
+    "CB207": Row(E, "`example_inputs()` raised {reason}", "make it return the arguments of one call, as a tuple"),
+    "CB208": Row(
+        E,
+        "`example_inputs()` does not fit `{entry}{signature}`: {reason}",
+        "return one value for each parameter, q, k and v being floating-point tensors",
+    ),
+    "CB209": Row(
+        N, "there is no `example_inputs()`; read with {shapes}", "add `example_inputs()` to choose the shapes"
+    ),
+    "CB210": Row(
+        E, "running the spec on its example inputs raised {reason}", "correct this line, or the example inputs"
+    ),
+    "CB211": Row(
+        E,
+        "the spec was still running after {seconds:g} s, at this line",
+        "look for a loop that does not end; or raise the time limit",
+    ),
+    "CB212": Row(E, "the spec returns {what}", "return the output tensor, or (output, logsumexp)"),
+    "CB213": Row(W, "the argument `{name}` has no effect on the result", "use it, or remove it from the signature"),
+    # what cannot be one fused kernel
+    "CB220": Row(
+        E, "dropout makes the result random, so it cannot be verified", "set the dropout probability to 0 in the spec"
+    ),
+    "CB221": Row(
+        E,
+        "the spec returns the attention weights: a fused kernel never forms that Sq x Sk matrix",
+        "return only the output (and, if needed, torch.logsumexp of the scores)",
+    ),
+    "CB222": Row(
+        E,
+        "`{op}` needs a whole score row before any key is dropped",
+        "pass the selected indices or a mask as an input instead",
+    ),
+    "CB223": Row(
+        E,
+        "which code runs here depends on the values in a tensor, so there is no single kernel to read",
+        "use torch.where instead of the Python branch, or pass the decision as a bool argument",
+    ),
+    "CB224": Row(
+        E,
+        "scores of different heads are mixed here; a tile holds one head",
+        "drop the mix, or mix the outputs after the attention",
+    ),
+    "CB225": Row(
+        E,
+        "the softmax does not run over the keys",
+        "normalise over the last axis of the scores (the keys); a softmax over queries couples all rows",
+    ),
+    "CB226": Row(
+        E,
+        "`{op}` sums scores along the keys one after another",
+        "use the form F_i - F_j with F computed from an input before the attention",
+    ),
+    "CB227": Row(
+        E,
+        "the scores are not normalised by a softmax",
+        "use softmax; sigmoid, ReLU and retention are not supported yet",
+    ),
+    "CB228": Row(
+        E,
+        "no attention was found: {reason}",
+        "compute softmax(q k^T ...) v over tensors [B, H, S, D] or [B, S, H, D] that are arguments of the function",
+    ),
+    "CB229": Row(
+        E,
+        "`{op}` is not understood between the two products",
+        "write this step with elementwise operations on the scores",
+    ),
+    "CB230": Row(
+        E,
+        "the layout of `{name}` is not understood: {reason}",
+        "pass and return tensors as [B, H, S, D] or [B, S, H, D], without merging heads and features",
+    ),
+    "CB231": Row(
+        E,
+        "`{name}` is transformed before it is used ({reason})",
+        "do this step outside: pass the transformed tensor as the argument",
+    ),
+    "CB232": Row(
+        E,
+        "this needs a table of {bytes} bytes computed in the spec by `{op}`, which the indices alone do not express",
+        "pass the table as an argument, or compute it from arange with elementwise operations",
+    ),
+    "CB233": Row(
+        E,
+        "two attentions contribute to the output: {reason}",
+        "keep one softmax in the spec; two of them need a second accumulator",
+    ),
+    "CB234": Row(
+        E,
+        "the output is multiplied by something after the attention (`{op}`)",
+        "apply the gate outside: return the attention's own output",
+    ),
+    # generality and the check
+    "CB240": Row(N, "read for {sizes} only: {reason}", "use the shapes of the arguments instead of fixed numbers"),
+    "CB241": Row(
+        N, "the spec is only defined for {left} = {right}", "compute the mask from both lengths to lift the limit"
+    ),
+    "CB242": Row(
+        E,
+        "what was read does not reproduce the spec at {sizes}: {reason}",
+        "this is a limit of the reader: simplify the spec, or report it with this file",
+    ),
+    "CB243": Row(E, "the spec cannot be traced: {reason}", "use plain PyTorch tensor operations on this line"),
+}
+
+register(ROWS)

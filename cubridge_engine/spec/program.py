@@ -1,0 +1,338 @@
+"""The user's spec file as something callable: its entry, its example inputs, and guards around foreign code."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import inspect
+import io
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..diagnostics import Diagnostic, Span, make
+from .trace import Line, frame_line, make_mode
+
+_EXAMPLES = ("example_inputs", "get_inputs")
+_MODIFICATIONS = ("score_mod", "mask_mod")
+
+
+class SpecError(Exception):
+    """Reading stopped; carries the diagnostic to show."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+
+
+class TimeUp(BaseException):
+    """The time limit passed; not an Exception, so that the user's `except Exception` cannot swallow it."""
+
+    def __init__(self, line: Line | None) -> None:
+        super().__init__()
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Program:
+    """A loaded spec. `function` takes all arguments; `arguments` are the example's values, `names` their parameters.
+
+    Only the tensors among the arguments vary; `call` fills in the others.
+    """
+
+    path: str
+    source: str
+    entry: str
+    function: Callable[..., Any]
+    names: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    line: int  # of the entry, from 1
+    made_up: str = ""  # the shapes, when there was no example_inputs()
+
+    @property
+    def tensor_positions(self) -> tuple[int, ...]:
+        """Positions of the tensor arguments."""
+        return tuple(n for n, a in enumerate(self.arguments) if hasattr(a, "dtype") and hasattr(a, "shape"))
+
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """Parameter names of the tensor arguments."""
+        return tuple(self.names[n] for n in self.tensor_positions)
+
+    @property
+    def example(self) -> list[Any]:
+        """The example's tensors."""
+        return [self.arguments[n] for n in self.tensor_positions]
+
+    def call(self, tensors: Sequence[Any]) -> Any:
+        """Run the spec on these tensors, the other arguments as in the example."""
+        values = list(self.arguments)
+        for position, tensor in zip(self.tensor_positions, tensors, strict=True):
+            values[position] = tensor
+        return self.function(*values)
+
+
+def span_of(path: str, source: str, line: Line | int | None) -> Span | None:
+    """The span of a line (1-based), or of the columns within it; None for no line."""
+    if line is None:
+        return None
+    place = (line,) if isinstance(line, int) else line
+    rows = source.encode().split(b"\n")
+    number = min(max(place[0], 1), len(rows)) - 1
+    text = rows[number]
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+    if len(place) == 4:
+        first, last = min(place[2], len(text)), min(place[3], len(text))
+    offset = sum(len(r) + 1 for r in rows[:number])
+    return Span(path, offset + first, offset + last, number, first, number, last)
+
+
+@contextlib.contextmanager
+def guarded(path: str, seconds: float) -> Generator[None]:
+    """Run foreign code quietly, under a time limit (main thread only). Raises TimeUp with the user's line."""
+    main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+
+    def alarm(_signal: int, frame: Any) -> None:
+        while frame is not None and frame.f_code.co_filename != path:
+            frame = frame.f_back
+        raise TimeUp(frame_line(frame)[:1] if frame is not None else None)
+
+    previous: Any = None
+    if main:
+        previous = signal.signal(signal.SIGALRM, alarm)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        if main:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, previous)
+
+
+def raised_line(path: str, error: BaseException) -> Line | None:
+    """The line of the spec an exception passed through last."""
+    found: Line | None = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == path:
+            found = (number,)
+    return found
+
+
+def brief(error: BaseException) -> str:
+    """One line: the type and the first line of the message."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def load(path: str, entry: str, seconds: float) -> Program:
+    """Import the spec and find its entry and example inputs. Raises SpecError, TimeUp."""
+    source = _source(path)
+
+    def fail(code: str, line: Line | int | None, **fields: object) -> SpecError:
+        return SpecError(make(code, span_of(path, source, line), related=(), **fields))
+
+    try:
+        tree = ast.parse(source, path)
+    except (SyntaxError, ValueError) as error:
+        raise fail("CB202", getattr(error, "lineno", None) or 1, reason=getattr(error, "msg", str(error))) from None
+    _warm()
+    module = _import(path, source, seconds, fail)
+    defined = {n.name: n.lineno for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    with guarded(path, seconds):
+        name, function = _entry(module, entry, defined, fail)
+    line = defined.get(name, 1)
+    function, names, arguments, made_up = _arguments(module, path, name, function, line, defined, seconds, fail)
+    return Program(path, source, name, function, names, arguments, line, made_up)
+
+
+def _warm() -> None:
+    """Import torch before any clock runs: its first import takes seconds that are not the user's."""
+    import torch
+    from torch import export
+    from torch.nn import functional
+
+    with make_mode(""):
+        functional.relu(torch.zeros(1))
+    export.default_decompositions()
+
+
+def _source(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise SpecError(make("CB201", reason=error.strerror or str(error))) from None
+    except UnicodeDecodeError:
+        raise SpecError(make("CB201", reason="it is not UTF-8 text")) from None
+
+
+def _import(path: str, source: str, seconds: float, fail: Callable[..., SpecError]) -> ModuleType:
+    name = f"cubridge_user_spec_{abs(hash(path)):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise fail("CB201", None, reason="it is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and torch look a function's module up there
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        with guarded(path, seconds), make_mode(path):
+            # Compiled from the text in hand: a cached .pyc could be of an older text.
+            exec(compile(source, path, "exec"), module.__dict__)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        raise fail("CB203", raised_line(path, error), reason=brief(error), file=Path(path).name) from None
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def _entry(
+    module: ModuleType, entry: str, defined: dict[str, int], fail: Callable[..., SpecError]
+) -> tuple[str, Callable[..., Any]]:
+    import torch
+
+    def is_module(value: Any) -> bool:
+        return (
+            isinstance(value, type)
+            and issubclass(value, torch.nn.Module)
+            and value.forward is not torch.nn.Module.forward
+        )
+
+    found: Any = getattr(module, entry, None)
+    if found is None:
+        modules = [n for n in defined if is_module(getattr(module, n, None))]
+        if len(modules) == 1:
+            entry, found = modules[0], getattr(module, modules[0])
+        elif any(callable(getattr(module, n, None)) for n in _MODIFICATIONS):
+            return _from_modifications(module)
+    if isinstance(found, torch.nn.Module):
+        return entry, found.eval()
+    if is_module(found):
+        try:
+            built = _build(found, getattr(module, "get_init_inputs", None))
+        except Exception as error:
+            raise fail("CB205", defined.get(entry), entry=entry, reason=brief(error)) from None
+        return entry, built.eval()
+    if not callable(found):
+        listed = ", ".join(f"`{n}`" for n in defined) or "nothing"
+        raise fail("CB204", min(defined.values(), default=1), entry=entry, defined=listed)
+    return entry, found
+
+
+def _build(cls: Any, arguments: Any) -> Any:
+    """An instance of a module class, with what `get_init_inputs()` gives or without arguments."""
+    return cls(*(arguments() if arguments is not None else ()))
+
+
+def _from_modifications(module: ModuleType) -> tuple[str, Callable[..., Any]]:
+    """A FlexAttention-style file: score_mod(score, b, h, q_idx, kv_idx), mask_mod(b, h, q_idx, kv_idx), or both."""
+    score_mod = getattr(module, "score_mod", None)
+    mask_mod = getattr(module, "mask_mod", None)
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        import torch
+
+        groups = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+        score = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        b, h, i, j = (
+            torch.arange(n).reshape([-1 if a == x else 1 for a in range(4)]) for x, n in enumerate(score.shape)
+        )
+        if score_mod is not None:
+            score = score_mod(score, b, h, i, j)
+        if mask_mod is not None:
+            keep = mask_mod(b, h, i, j)
+            score = torch.where(keep, score, float("-inf"))
+            # flex_attention returns zeros on a row without keys.
+            return torch.where(keep.any(-1, keepdim=True), torch.softmax(score, -1), 0.0).to(q.dtype) @ v
+        return torch.softmax(score, -1).to(q.dtype) @ v
+
+    return "score_mod" if score_mod is not None else "mask_mod", attention
+
+
+def _arguments(
+    module: ModuleType,
+    path: str,
+    name: str,
+    function: Callable[..., Any],
+    line: int,
+    defined: dict[str, int],
+    seconds: float,
+    fail: Callable[..., SpecError],
+) -> tuple[Callable[..., Any], tuple[str, ...], tuple[Any, ...], str]:
+    target = getattr(function, "forward", function)
+    parameters = [
+        p for p in inspect.signature(target).parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+    source_name = next((n for n in _EXAMPLES if callable(getattr(module, n, None))), None)
+    if source_name is None:
+        values, shapes = _made_up(parameters, line, fail)
+        return function, tuple(p.name for p in parameters), tuple(values), shapes
+    try:
+        with guarded(path, seconds), make_mode(path):
+            given = module.__dict__[source_name]()
+    except Exception as error:
+        raise fail("CB207", raised_line(path, error) or defined.get(source_name), reason=brief(error)) from None
+    signature = str(inspect.signature(target))
+
+    def unfit(reason: str) -> SpecError:
+        return fail("CB208", defined.get(source_name, line), entry=name, signature=signature, reason=reason)
+
+    try:
+        if isinstance(given, dict):
+            bound = inspect.signature(target).bind(**given)
+        else:
+            bound = inspect.signature(target).bind(*(given if isinstance(given, (tuple, list)) else (given,)))
+    except TypeError as error:
+        raise unfit(str(error)) from None
+    if any(p.kind is p.KEYWORD_ONLY for p in parameters):
+        function = _positional(function, parameters)
+    bound.apply_defaults()
+    values = [bound.arguments[p.name] for p in parameters]
+    _check_tensors(parameters, values, unfit)
+    return function, tuple(p.name for p in parameters), tuple(values), ""
+
+
+def _positional(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
+        keywords = {p.name: v for p, v in zip(parameters, values, strict=True) if p.kind is p.KEYWORD_ONLY}
+        return function(*values[: len(values) - len(keywords)], **keywords)
+
+    return call
+
+
+def _check_tensors(
+    parameters: Sequence[inspect.Parameter], values: Sequence[Any], unfit: Callable[[str], SpecError]
+) -> None:
+    import torch
+
+    floats = [v for v in values if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
+    if len(floats) < 3:
+        raise unfit(f"{len(floats)} of the values are floating-point tensors, and q, k, v are three")
+    for p, v in zip(parameters, values, strict=True):
+        if isinstance(v, torch.Tensor) and v.numel() == 0:
+            raise unfit(f"`{p.name}` is empty, with shape {tuple(v.shape)}")
+
+
+def _made_up(
+    parameters: Sequence[inspect.Parameter], line: int, fail: Callable[..., SpecError]
+) -> tuple[list[Any], str]:
+    """q, k, v of [2, 4, 128, 64] when nothing else needs a value."""
+    import torch
+
+    required = [p for p in parameters if p.default is p.empty]
+    if len(required) != 3:
+        listed = ", ".join(f"`{p.name}`" for p in required)
+        raise fail("CB206", line, reason=f"the required parameters are {listed or 'none'}, not three tensors")
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, 4, 128, 64)
+    tensors = iter(torch.randn(shape, generator=generator).half() for _ in range(3))
+    values = [next(tensors) if p.default is p.empty else p.default for p in parameters]
+    return values, "q, k, v of [2, 4, 128, 64] in float16"

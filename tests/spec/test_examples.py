@@ -1,0 +1,88 @@
+"""Every file of examples/ reads; what it means is written here once more, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cubridge_engine.diagnostics import Severity
+from cubridge_engine.spec import read_spec
+
+from .test_read_table import same
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BOTTOM_RIGHT = "j <= i + Sk - Sq"
+GQA = "h // (H // Hkv)"
+
+# name: (score, mask, fill, head map, sink, empty rows)
+MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
+    "alibi": ("s / 8.0 + slopes[h] * (j - i)", "j <= i", "-inf", "h", None, "none"),
+    "bert_padding_10000": (
+        "s / 8.0 + where(attention_mask[b, 0, 0, j] != 0, 0.0, -10000.0)",
+        None,
+        "-inf",
+        "h",
+        None,
+        "none",
+    ),
+    "bshd_fp32_causal": ("s / 8.0", BOTTOM_RIGHT, "-inf", "h", None, "nan"),
+    "causal_bottom_right": ("s / 8.0", BOTTOM_RIGHT, "-inf", "h", None, "nan"),
+    "causal_sdpa": ("s / 8.0", "j <= i", "-inf", "h", None, "none"),
+    "cross_attention_lse": ("s / 8.0", None, "-inf", "h", None, "none"),
+    "flex_chunked_softcap": ("20.0 * tanh(s / 160.0)", "i // 64 == j // 64 & i >= j", "-inf", GQA, None, "zero"),
+    "gemma2_softcap_window": (
+        "50.0 * tanh(s / 600.0)",
+        f"{BOTTOM_RIGHT} & i + Sk - Sq - j < 64",
+        "-inf",
+        GQA,
+        None,
+        "nan",
+    ),
+    "gpt_oss_sink": ("s / 8.0", "j <= i & i - j < 64", "-inf", GQA, "S[h]", "computed"),
+    "grok_softcap": ("30.0 * tanh(s * 0.08838834764831845 / 30.0)", "j <= i", "-1.0e30", "h", None, "none"),
+    "llama_gqa_expand": ("s / sqrt(128.0)", BOTTOM_RIGHT, "-3.3895313892515355e38", GQA, None, "computed"),
+    "longformer_two_sided_window": ("s / 8.0", "abs(i - j) <= 32", "-inf", "h", None, "nan"),
+    "mistral_sliding_window": (
+        "s / sqrt(128.0)",
+        f"{BOTTOM_RIGHT} & i + Sk - Sq - j < 96",
+        "-inf",
+        GQA,
+        None,
+        "zero",
+    ),
+    "per_head_loop": ("s / 8.0", "j <= i", "-inf", GQA, None, "none"),
+    "prefix_lm": ("s / 8.0", "j < 40 | j <= i", "-inf", "h", None, "none"),
+    "sdpa_gqa_custom_scale": ("s / 128.0", None, "-inf", GQA, None, "none"),
+    "sdpa_with_bias": ("s / 8.0 + pair_bias[h, i, j]", None, "-inf", "h", None, "none"),
+    "t5_dense_bias": ("s + position_bias[0, h, i, j]", None, "-inf", "h", None, "none"),
+}
+
+
+def test_every_example_is_described() -> None:
+    files = {p.stem for p in EXAMPLES.glob("*.py")}
+    assert files == set(MEANING)
+    readme = (EXAMPLES / "README.md").read_text()
+    assert [name for name in files if f"{name}.py" not in readme] == []
+
+
+@pytest.mark.parametrize("name", MEANING)
+def test_example(name: str) -> None:
+    score, mask, fill, head, sink, empty = MEANING[name]
+    result = read_spec(str(EXAMPLES / f"{name}.py"))
+    attention = result.attention
+    assert attention is not None, [d.message for d in result.diagnostics]
+    assert [d for d in result.diagnostics if d.severity >= Severity.WARNING] == []
+    same(attention.score, score)
+    same(attention.head_map, head, equal_heads=head == "h")
+    same(attention.fill, fill)
+    assert (attention.mask is None, attention.sink is None) == (mask is None, sink is None)
+    if attention.mask is not None and mask is not None:
+        same(attention.mask, mask)
+    if attention.sink is not None and sink is not None:
+        same(attention.sink, sink)
+    assert attention.empty_rows == empty
+    source = (EXAMPLES / f"{name}.py").read_bytes()
+    for part, span in attention.spans.items():
+        assert source[span.start : span.end].strip(), part
+        assert source[: span.start].count(b"\n") == span.line, part

@@ -1,0 +1,177 @@
+# ruff: noqa: E501 - a spec text reads best as one string
+"""Specs that cannot be read: the code, the line and a way out; never an exception, never a wrong Attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cubridge_engine.diagnostics import Severity
+from cubridge_engine.spec import SpecResult, read_spec
+
+from .conftest import GROUPED, SQUARE, spec_text
+
+QKV = "s = q @ k.mT * 0.1"
+
+
+def body(*lines: str, args: str = "") -> str:
+    return f"def attention(q, k, v{args}):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+# name: (spec text, code, a word of the line it must point at)
+CASES: dict[str, tuple[str, str, str]] = {
+    "syntax": ("def attention(q, k, v:\n    return q\n", "CB202", "attention"),
+    "import": ("import torch\nimport no_such_module_here\n", "CB203", "no_such_module_here"),
+    "raises on import": ("import torch\nx = [][0]\n", "CB203", "[][0]"),
+    "exits on import": ("import sys\nsys.exit(3)\n", "CB203", "exit"),
+    "no attention": ("def attn(q, k, v):\n    return q\n", "CB204", "attn"),
+    "module needs arguments": (
+        "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, n):\n        super().__init__()\n    def forward(self, q, k, v):\n        return q\n",
+        "CB205",
+        "class Model",
+    ),
+    "four required arguments, no example": ("def attention(q, k, v, bias):\n    return q\n", "CB206", "attention"),
+    "example raises": (
+        "def attention(q, k, v):\n    return q\ndef example_inputs():\n    return 1 // 0\n",
+        "CB207",
+        "1 // 0",
+    ),
+    "too few inputs": (
+        "import torch\ndef attention(q, k, v):\n    return q\ndef example_inputs():\n    return torch.randn(2, 3), torch.randn(2, 3)\n",
+        "CB208",
+        "example_inputs",
+    ),
+    "inputs are integers": (
+        "import torch\ndef attention(q, k, v):\n    return q\ndef example_inputs():\n    return [torch.ones(2, 2, dtype=torch.int32)] * 3\n",
+        "CB208",
+        "example_inputs",
+    ),
+    "shapes disagree": (spec_text(body("return (q @ k).softmax(-1) @ v")), "CB210", "q @ k"),
+    "returns None": (spec_text(body("q @ k.mT")), "CB212", "def attention"),
+    "returns text": (spec_text(body("return 'o'")), "CB212", "def attention"),
+    "dropout": (spec_text(body(QKV, "p = F.dropout(s.softmax(-1), 0.1)", "return p @ v")), "CB220", "F.dropout"),
+    "dropout in SDPA": (
+        spec_text(body("return F.scaled_dot_product_attention(q, k, v, dropout_p=0.2)")),
+        "CB220",
+        "dropout_p",
+    ),
+    "weights returned": (spec_text(body(QKV, "p = s.softmax(-1)", "return p @ v, p")), "CB221", "s.softmax"),
+    "top-k": (
+        spec_text(
+            body(
+                QKV,
+                "t = s.topk(8, -1).values[..., -1:]",
+                "s = s.masked_fill(s < t, -math.inf)",
+                "return s.softmax(-1) @ v",
+            )
+        ),
+        "CB222",
+        "topk",
+    ),
+    "branch on values": (
+        spec_text(body(QKV, "if s.max() > 3:", "    s = s * 0.5", "return s.softmax(-1) @ v")),
+        "CB223",
+        "s.max()",
+    ),
+    "heads mixed": (
+        spec_text(
+            body(QKV, "s = torch.einsum('bhij,hg->bgij', s, w)", "return s.softmax(-1) @ v", args=", w"),
+            SQUARE,
+            "torch.randn(4, 4)",
+        ),
+        "CB224",
+        "s.softmax",
+    ),
+    "softmax over queries": (spec_text(body(QKV, "return s.softmax(-2) @ v")), "CB225", "s.softmax"),
+    "running sum of scores": (spec_text(body(QKV, "s = s.cumsum(-1)", "return s.softmax(-1) @ v")), "CB226", "cumsum"),
+    "sigmoid": (spec_text(body(QKV, "return torch.sigmoid(s) @ v")), "CB227", "sigmoid"),
+    "linear": (spec_text(body("return q @ (k.mT @ v)")), "CB227", "q @"),
+    "no product": (spec_text(body("return q + k + v")), "CB228", "q + k"),
+    "softplus on scores": (spec_text(body(QKV, "s = torch.erfinv(s)", "return s.softmax(-1) @ v")), "CB229", "erfinv"),
+    "heads merged in the output": (
+        spec_text(body(QKV, "o = s.softmax(-1) @ v", "return o.transpose(1, 2).reshape(q.shape[0], q.shape[2], -1)")),
+        "CB230",
+        "",
+    ),
+    "q normalised inside": (
+        spec_text(body("q = F.normalize(q, dim=-1)", QKV, "return s.softmax(-1) @ v")),
+        "CB231",
+        "",
+    ),
+    "a table": (
+        spec_text(
+            body(QKV, "t = torch.tensor([[0.5, 0.1] * 24, [0.7, 0.3] * 24] * 24)", "return (s * t).softmax(-1) @ v")
+        ),
+        "CB232",
+        "",
+    ),
+    "gated output": (
+        spec_text(
+            body(QKV, "return s.softmax(-1) @ v * torch.sigmoid(g)", args=", g"), SQUARE, "torch.randn(2, 4, 48, 32)"
+        ),
+        "CB234",
+        "sigmoid",
+    ),
+    "differential": (spec_text(body(QKV, "return (s.softmax(-1) - (2 * s).softmax(-1)) @ v")), "CB233", "softmax"),
+    "two attentions": (spec_text(body(QKV, "return s.softmax(-1) @ v - (2 * s).softmax(-1) @ v")), "CB233", ""),
+    "grouped heads mixed up": (
+        spec_text(body("k, v = k.sum(1, True), v.sum(1, True)", QKV, "return s.softmax(-1) @ v"), GROUPED),
+        "CB231",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refuses(name: str, read: Callable[..., SpecResult]) -> None:
+    text, code, word = CASES[name]
+    result = read(text)
+    assert result.attention is None
+    errors = [d for d in result.diagnostics if d.severity is Severity.ERROR]
+    assert [d.code for d in errors] == [code], errors[0].message
+    assert errors[0].message
+    assert errors[0].help
+    span = errors[0].span
+    assert span is not None
+    line = text.split("\n")[span.line]
+    assert word in line
+    assert line.encode()[span.column : span.end_column].strip()
+
+
+def test_infinite_loop_names_the_line(read: Callable[..., SpecResult]) -> None:
+    text = spec_text(body("while True:", "    q = q + 1", "return q"))
+    result = read(text, time_limit=1.0)
+    assert [d.code for d in result.diagnostics] == ["CB211"]
+    span = result.diagnostics[0].span
+    assert span is not None
+    assert text.split("\n")[span.line].strip() in ("while True:", "q = q + 1")
+
+
+def test_a_swallowed_interrupt_still_ends(read: Callable[..., SpecResult]) -> None:
+    loop = body("while True:", "    try:", "        q = q + 1", "    except Exception:", "        pass")
+    assert [d.code for d in read(spec_text(loop), time_limit=1.0).diagnostics] == ["CB211"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe\x00", b"\x00", b"def attention(", b"attention = 3\n", b"raise KeyboardInterrupt"]
+)
+def test_any_bytes(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "spec.py"
+    path.write_bytes(data)
+    result = read_spec(str(path))
+    assert result.attention is None
+    assert result.diagnostics
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert [d.code for d in read_spec(str(tmp_path / "none.py")).diagnostics] == ["CB201"]
+
+
+def test_unused_argument_is_a_warning(read: Callable[..., SpecResult]) -> None:
+    result = read(spec_text(body(QKV, "return s.softmax(-1) @ v", args=", extra"), SQUARE, "torch.randn(4)"))
+    assert result.attention is not None
+    assert [(d.code, d.data["name"]) for d in result.diagnostics if d.severity is Severity.WARNING] == [
+        ("CB213", "extra")
+    ]
