@@ -1,0 +1,114 @@
+// Adapt: run the job, show the result as a diff, apply it on Accept. A stale result is refused, never merged.
+import * as vscode from "vscode";
+import { type Adaptations, SCHEME } from "./adaptations";
+import type { ServerManager } from "./client";
+import { nameOf, pickKernel, pickSpec, save } from "./picks";
+import type { AdaptReply } from "./protocol";
+import type { Reports } from "./report";
+import { requireTrust } from "./trust";
+
+export class AdaptCommand {
+  constructor(
+    private readonly server: ServerManager,
+    private readonly adaptations: Adaptations,
+    private readonly reports: Reports,
+  ) {}
+
+  async run(args: unknown[]): Promise<void> {
+    if (!(await requireTrust("adapt a kernel"))) return;
+    const kernel = pickKernel(args);
+    const spec = kernel && (await pickSpec(this.server, kernel, args, "Adapt"));
+    if (!kernel || !spec) return;
+    const document = await vscode.workspace.openTextDocument(kernel);
+    if (!(await save(document, spec))) return;
+    const base = document.getText();
+    const title = `Adapting ${nameOf(kernel)} to ${nameOf(spec)}`;
+    const reply = await this.server.job<AdaptReply>("cubridge.adapt", title, {
+      kernel: kernel.toString(),
+      spec: spec.toString(),
+      version: document.version,
+    });
+    if (!reply || reply.state === "cancelled") return;
+    this.reports.keep(`Adaptation of ${nameOf(kernel)} to ${nameOf(spec)}`, reply);
+    const adapted = reply.state === "done" ? this.adaptations.add(base, reply) : null;
+    if (adapted) await this.show(kernel, spec, adapted, reply);
+    else await this.refuse(reply, kernel, spec);
+  }
+
+  /** Accept: the edits of the adaptation on the very text it was made from. */
+  async accept(uri: vscode.Uri | undefined): Promise<void> {
+    const shown = uri?.scheme === SCHEME ? uri : activeAdapted();
+    const adaptation = shown && this.adaptations.get(shown);
+    if (!shown || !adaptation) {
+      void vscode.window.showInformationMessage("CuBridge: there is no adaptation to accept in this editor.");
+      return;
+    }
+    const document = await vscode.workspace.openTextDocument(adaptation.kernel);
+    if (document.getText() !== adaptation.base) {
+      await this.stale(adaptation.kernel, adaptation.spec);
+      return;
+    }
+    if (adaptation.result.applicability === "sketch" && !(await confirmSketch(adaptation.result.level))) return;
+    const edit = new vscode.WorkspaceEdit();
+    edit.set(document.uri, this.server.toEdits(adaptation.edits));
+    if (!(await vscode.workspace.applyEdit(edit))) {
+      void vscode.window.showErrorMessage(`CuBridge: the editor refused the change of ${nameOf(document.uri)}.`);
+      return;
+    }
+    await this.close(shown);
+    await vscode.window.showTextDocument(document);
+  }
+
+  /** Discard: nothing changes. */
+  async discard(uri: vscode.Uri | undefined): Promise<void> {
+    const shown = uri?.scheme === SCHEME ? uri : activeAdapted();
+    if (shown) await this.close(shown);
+  }
+
+  private async show(kernel: vscode.Uri, spec: vscode.Uri, adapted: vscode.Uri, reply: AdaptReply): Promise<void> {
+    const level = reply.result ? `level ${reply.result.level}` : "";
+    const title = `${nameOf(kernel)} ↔ adapted to ${nameOf(spec)} (${level})`;
+    await vscode.commands.executeCommand("vscode.diff", kernel, adapted, title, { preview: false });
+  }
+
+  private async refuse(reply: AdaptReply, kernel: vscode.Uri, spec: vscode.Uri): Promise<void> {
+    if (reply.state === "stale") {
+      await this.stale(kernel, spec);
+      return;
+    }
+    const answer = await vscode.window.showErrorMessage(`CuBridge ${reply.message || "gave no result."}`, "Show Report", "Problems");
+    if (answer === "Show Report") await this.reports.show();
+    else if (answer === "Problems") await vscode.commands.executeCommand("workbench.actions.view.problems");
+  }
+
+  private async stale(kernel: vscode.Uri, spec: vscode.Uri): Promise<void> {
+    const again = "Adapt Again";
+    const answer = await vscode.window.showWarningMessage(
+      `CuBridge: ${nameOf(kernel)} changed since it was adapted, so this adaptation is refused.`,
+      again,
+    );
+    if (answer === again) await this.run([{ kernel: kernel.toString(), spec: spec.toString() }]);
+  }
+
+  private async close(adapted: vscode.Uri): Promise<void> {
+    this.adaptations.remove(adapted);
+    const tabs = vscode.window.tabGroups.all.flatMap((group) => group.tabs);
+    await vscode.window.tabGroups.close(
+      tabs.filter((tab) => tab.input instanceof vscode.TabInputTextDiff && tab.input.modified.toString() === adapted.toString()),
+    );
+  }
+}
+
+function activeAdapted(): vscode.Uri | undefined {
+  const input = vscode.window.tabGroups.activeTabGroup.activeTab?.input;
+  return input instanceof vscode.TabInputTextDiff && input.modified.scheme === SCHEME ? input.modified : undefined;
+}
+
+async function confirmSketch(level: string): Promise<boolean> {
+  const answer = await vscode.window.showWarningMessage(
+    "Accept an adaptation that is not verified?",
+    { modal: true, detail: `It reached level ${level} only. See the report for what did not run and why.` },
+    "Accept",
+  );
+  return answer === "Accept";
+}

@@ -1,0 +1,81 @@
+// The report as Markdown: levels, stages, cases, figures. Pure text, no editor API.
+import type { Case, EngineResult, JobReply, Report } from "./protocol";
+
+const cell = (value: unknown): string => {
+  if (value === null || value === undefined || value === "") return "–";
+  const text = typeof value === "object" ? JSON.stringify(value) : typeof value === "number" || typeof value === "boolean" || typeof value === "string" ? String(value) : "?";
+  return text.replaceAll("|", "\\|").replaceAll("\n", " ").replaceAll("<", "&lt;");
+};
+
+const number = (value: number | string): string => (typeof value === "number" ? value.toExponential(1) : value);
+
+function table(head: string[], rows: unknown[][]): string {
+  if (rows.length === 0) return "";
+  const line = (cells: unknown[]): string => `| ${cells.map(cell).join(" | ")} |`;
+  return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
+}
+
+/** One row per level and dtype: how many cases, the worst error and the tolerance it is held to. */
+function summary(cases: readonly Case[]): unknown[][] {
+  const groups = new Map<string, Case[]>();
+  for (const item of cases) {
+    const key = `${item.level} ${item.dtype}`;
+    groups.set(key, [...(groups.get(key) ?? []), item]);
+  }
+  return [...groups.values()].map((group) => {
+    const errors = group.map((item) => Number(item.worst_o));
+    const worst = errors.some(Number.isNaN) ? "NaN" : number(Math.max(...errors));
+    const first = group[0];
+    return [first?.level, first?.dtype, group.length, group.filter((item) => !item.passed).length, worst, number(first?.tolerance ?? 0)];
+  });
+}
+
+function failures(cases: readonly Case[]): string {
+  const rows = cases
+    .filter((item) => !item.passed)
+    .slice(0, 20)
+    .map((item) => {
+      const at = item.counterexample;
+      const place = at ? `${at.output}[b=${at.b}, h=${at.h}, i=${at.i}${at.d === null ? "" : `, d=${at.d}`}]` : "";
+      const sizes = Object.entries(item.sizes).map(([name, size]) => `${name}=${size}`).join(" ");
+      return [item.level, item.name, sizes, item.dtype, number(item.worst_o), place, at?.got, at?.want];
+    });
+  const head = ["level", "case", "sizes", "dtype", "error", "first wrong element", "got", "want"];
+  return rows.length > 0 ? `### Failed cases\n\n${table(head, rows)}` : "";
+}
+
+function ofReport(report: Report): string[] {
+  const sections = [table(["stage", "state", "seconds", "why"], report.stages.map((s) => [s.name, s.state, s.seconds.toFixed(2), s.why]))];
+  const rows = summary(report.cases);
+  if (rows.length > 0) sections.push(`### Compared with the spec\n\n${table(["level", "dtype", "cases", "failed", "worst error", "tolerance"], rows)}`);
+  sections.push(failures(report.cases));
+  if (report.compiled.length > 0) {
+    const compiled = report.compiled.map((c) => [c.instantiation, c.arch, c.registers, c.spill_bytes, c.shared_bytes]);
+    sections.push(`### Compiled\n\n${table(["instantiation", "arch", "registers", "spill bytes", "shared bytes"], compiled)}`);
+  }
+  if (report.empty_rows && report.empty_rows.rows > 0) {
+    const empty = report.empty_rows;
+    sections.push(`Rows without a key: ${empty.rows} on the grid; the spec gives ${empty.spec}, policy ${empty.policy}, kept ${empty.kept}.`);
+  }
+  const open = Object.entries(report.not_covered ?? {});
+  if (open.length > 0) sections.push(`### Not covered\n\n${open.map(([what, why]) => `- ${cell(what)}: ${cell(why)}`).join("\n")}`);
+  return sections;
+}
+
+function ofResult(result: EngineResult): string[] {
+  const sections = [`**Level ${result.level}**, ${result.applicability}.`];
+  const bindings = Object.entries(result.bindings ?? {});
+  if (bindings.length > 0) sections.push(`Bindings: ${bindings.map(([name, value]) => `\`${name} = ${cell(value)}\``).join(", ")}`);
+  if (result.report) sections.push(...ofReport(result.report));
+  if (result.diagnostics.length > 0) {
+    const rows = result.diagnostics.map((d) => [d.code, d.severity, d.message, d.help]);
+    sections.push(`### Findings\n\n${table(["code", "severity", "what", "way out"], rows)}`);
+  }
+  if (result.diff) sections.push(`### Change\n\n\`\`\`\`diff\n${result.diff}\n\`\`\`\``);
+  return sections;
+}
+
+export function reportMarkdown(title: string, reply: JobReply): string {
+  const sections = [`# ${title}`, reply.message ? `**${cell(reply.message)}**` : "", ...(reply.result ? ofResult(reply.result) : [])];
+  return `${sections.filter(Boolean).join("\n\n")}\n`;
+}

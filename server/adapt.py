@@ -1,0 +1,166 @@
+"""The command ``cubridge.adapt``: adapt a kernel to a spec and hand the result over as this client can review it.
+
+- our VS Code extension gets the text and shows it as a diff with Accept and Discard;
+- a client with change annotations gets a workspace edit on the very version that was adapted, to be confirmed;
+- any other client, and any result that no verifier stands behind, gets a new file next to the kernel. Never an in-place
+  edit without a review.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as t
+
+from cubridge_engine.diagnostics import make
+from cubridge_engine.source import Encoding, TextIndex
+
+from . import convert, job
+
+if TYPE_CHECKING:
+    from .app import CubridgeServer
+    from .documents import Document
+
+ANNOTATION = "cubridge.adaptation"
+IN_PLACE = ("verified", "unverified")  # applicabilities that may become an edit; a sketch is only something to look at
+MAX_COPIES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A computed adaptation: it fits the kernel text whose hash is `base_sha`, and no other."""
+
+    kernel: str  # path
+    spec: str  # path
+    base_sha: str
+    text: str
+    level: str
+    applicability: str
+
+
+@dataclass(slots=True)
+class Adaptations:
+    """The newest adaptation of each (kernel, spec) pair."""
+
+    _kept: dict[tuple[str, str], Ready] = field(default_factory=dict)
+
+    def put(self, ready: Ready) -> None:
+        """Keep `ready` in place of an older one of the same pair."""
+        self._kept[ready.kernel, ready.spec] = ready
+
+    def ready(self, kernel: str, data: bytes) -> list[Ready]:
+        """Adaptations that may be applied to the present text `data` of the kernel."""
+        sha = convert.sha256(data)
+        return [
+            item
+            for item in self._kept.values()
+            if item.kernel == kernel and item.base_sha == sha and item.applicability in IN_PLACE
+        ]
+
+
+async def adapt(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
+    """``workspace/executeCommand cubridge.adapt``. Returns the reply of docs/lsp-extensions.md."""
+    outcome = await job.run(ls, "adapt", argument)
+    text = outcome.result.get("text")
+    if outcome.state != "done" or not isinstance(text, str):
+        job.tell(ls, outcome)
+        return outcome.reply() | {"delivered": "nothing"}
+    ready = Ready(
+        outcome.kernel,
+        outcome.spec,
+        convert.sha256(outcome.base),
+        text.removeprefix("\ufeff"),  # the client's text has no byte order mark; the editor keeps the file's own
+        str(outcome.result.get("level")),
+        str(outcome.result.get("applicability")),
+    )
+    ls.adaptations.put(ready)
+    return outcome.reply() | await _deliver(ls, ready, TextIndex(outcome.base))
+
+
+async def _deliver(ls: CubridgeServer, ready: Ready, base: TextIndex) -> dict[str, Any]:
+    if ls.client.diff_editor:
+        return {"delivered": "reply", "edits": list(text_edits(base, ready.text, ls.encoding))}
+    document = ls.documents.get(convert.uri_of(ready.kernel))
+    if document and ls.client.apply_edit and ls.client.change_annotations and ready.applicability in IN_PLACE:
+        answer = await ls.workspace_apply_edit_async(
+            t.ApplyWorkspaceEditParams(edit=workspace_edit(ls, document, ready), label=_label(ready))
+        )
+        return {"delivered": "edit" if answer.applied else "nothing"}
+    return await _new_file(ls, ready)
+
+
+def workspace_edit(ls: CubridgeServer, document: Document, ready: Ready) -> t.WorkspaceEdit:
+    """The adaptation as an edit of `document`'s present version, which a client must refuse on any other version."""
+    edits = list(text_edits(document.text, ready.text, ls.encoding))
+    if not ls.client.change_annotations:
+        return t.WorkspaceEdit(changes={document.uri: edits})
+    annotated = [t.AnnotatedTextEdit(ANNOTATION, edit.range, edit.new_text) for edit in edits]
+    target = t.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+    note = t.ChangeAnnotation(
+        label=_label(ready), needs_confirmation=True, description=f"level {ready.level}, {ready.applicability}"
+    )
+    return t.WorkspaceEdit(
+        document_changes=[t.TextDocumentEdit(target, annotated)], change_annotations={ANNOTATION: note}
+    )
+
+
+def text_edits(index: TextIndex, new: str, encoding: Encoding) -> Iterator[t.TextEdit]:
+    """Whole-line edits that turn the text of `index` into `new`, untouched lines left alone."""
+    old_lines = index.data.decode("utf-8", "surrogatepass").split("\n")
+    new_lines = new.split("\n")
+    matcher = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False)
+    for tag, old_first, old_last, new_first, new_last in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        lines = new_lines[new_first:new_last]
+        if old_last < len(old_lines):
+            start, end, text = index.line_start(old_first), index.line_start(old_last), "".join(f"{x}\n" for x in lines)
+        elif old_first > 0:  # up to the end of the file, whose last line has no newline: take the line before along
+            start, end = index.line_start(old_first - 1), len(index.data)
+            text = "\n".join([old_lines[old_first - 1], *lines])
+        else:
+            start, end, text = 0, len(index.data), "\n".join(lines)
+        place = t.Range(t.Position(*index.position(start, encoding)), t.Position(*index.position(end, encoding)))
+        yield t.TextEdit(place, text)
+
+
+def _label(ready: Ready) -> str:
+    return f"CuBridge: adapt to {convert.base_name(ready.spec)}"
+
+
+async def _new_file(ls: CubridgeServer, ready: Ready) -> dict[str, Any]:
+    try:
+        path = write_beside(ready)
+    except OSError as error:
+        problem = make("CB076", name=convert.base_name(ready.kernel), problem=error.strerror or str(error))
+        ls.window_show_message(t.ShowMessageParams(t.MessageType.Error, f"CuBridge {problem.code}: {problem.message}"))
+        return {"delivered": "nothing", "message": f"{problem.code}: {problem.message}"}
+    uri = convert.uri_of(path)
+    if ls.client.show_document:
+        await ls.window_show_document_async(t.ShowDocumentParams(uri=uri, take_focus=True))
+    else:
+        ls.window_show_message(t.ShowMessageParams(t.MessageType.Info, f"CuBridge wrote {path}"))
+    return {"delivered": "file", "written": uri}
+
+
+def write_beside(ready: Ready) -> str:
+    """Write the adapted text to ``KERNEL.SPEC.cu`` in the kernel's folder, never over an existing file.
+
+    Returns its path. Raises OSError when the folder cannot be written.
+    """
+    kernel = Path(ready.kernel)
+    for copy in range(1, MAX_COPIES):
+        number = "" if copy == 1 else f"-{copy}"
+        path = kernel.with_name(f"{kernel.stem}.{Path(ready.spec).stem}{number}{kernel.suffix}")
+        try:
+            with open(path, "xb") as file:
+                file.write(ready.text.encode("utf-8", "surrogatepass"))
+        except FileExistsError:
+            continue
+        return os.fspath(path)
+    raise OSError(f"{kernel.stem}.{Path(ready.spec).stem}{kernel.suffix} exists {MAX_COPIES - 1} times")

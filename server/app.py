@@ -1,0 +1,239 @@
+"""The server object: its state and the routing table. What each request does is in the module of that feature."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from lsprotocol import types as t
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol
+
+from cubridge_engine import __version__
+from cubridge_engine.source import Encoding
+
+from . import (
+    adapt,
+    capabilities,
+    code_actions,
+    code_lens,
+    convert,
+    diagnostics,
+    engine,
+    hover,
+    inlay_hints,
+    settings,
+    show_ir,
+    specs,
+    verify,
+)
+from . import codes as codes  # registers the server's diagnostic codes
+from .documents import Documents
+from .findings import Findings
+from .running import Running
+
+LOG = logging.getLogger(__name__)
+SHUTDOWN_S = 2.0  # for running jobs to answer that they were cancelled
+SPECS_FRESH_S = 5.0  # how long a scan of the workspace is good when no file watcher says otherwise
+
+
+class Protocol(LanguageServerProtocol):
+    """pygls answers a cancelled ``workspace/executeCommand`` but leaves the command's own task running: stop that."""
+
+    def _handle_cancel_notification(self, msg_id: str | int) -> None:
+        super()._handle_cancel_notification(msg_id)
+        server: Any = self._server
+        if isinstance(server, CubridgeServer):
+            server.running.cancel(msg_id)
+
+
+class CubridgeServer(LanguageServer):
+    """State of one session. Everything here lives on the event loop."""
+
+    def __init__(self) -> None:
+        # Full text on each change: pygls applies ranges on lines as str.splitlines() cuts them, also at form feeds and
+        # U+2028, where editors do not. A kernel is some tens of kilobytes; being right costs nothing that is felt.
+        super().__init__(
+            "cubridge", __version__, text_document_sync_kind=t.TextDocumentSyncKind.Full, protocol_cls=Protocol
+        )
+        self.client = capabilities.Client()
+        self.settings = settings.Settings()
+        self.encoding: Encoding = "utf-16"
+        self.documents = Documents(self._on_read)
+        self.findings = Findings()
+        self.adaptations = adapt.Adaptations()
+        self.worker = engine.Worker()
+        self.running = Running(lambda: self.protocol.msg_id)
+        self._specs: tuple[specs.SpecFile, ...] = ()
+        self._specs_until = 0.0
+
+    async def specs(self) -> tuple[specs.SpecFile, ...]:
+        """The specs of the workspace folders; without a folder, of the folders of the open kernels."""
+        if time.monotonic() > self._specs_until:
+            folders = [convert.path_of(folder.uri) for folder in self.workspace.folders.values()]
+            folders = folders or ([self.workspace.root_path] if self.workspace.root_path else [])
+            folders = folders or [
+                convert.path_of(uri).rpartition("/")[0] for uri in self.documents.uris() if uri.startswith("file:")
+            ]
+            self._specs = await asyncio.to_thread(specs.scan, folders)
+            self._specs_until = time.monotonic() + SPECS_FRESH_S
+        return self._specs
+
+    def forget_specs(self) -> None:
+        """A Python file came, went or changed: scan again when asked next."""
+        self._specs_until = 0.0
+
+    def file_changed(self, path: str, data: bytes) -> None:
+        """`path` has a new text: what was found about the old one goes."""
+        changed = self.findings.changed(path, data)
+        if changed:
+            diagnostics.publish(self, changed)
+            self.refresh_lenses()
+
+    def refresh_lenses(self) -> None:
+        """Ask the client to ask again for lenses."""
+        if self.client.lens_refresh:
+            self.workspace_code_lens_refresh(None)
+
+    def _on_read(self, uri: str) -> None:
+        document = self.documents.get(uri)
+        if document is None:
+            return
+        diagnostics.publish(self, [document.path])
+        self.refresh_lenses()
+        if self.client.hint_refresh and self.settings.inlay_hints:
+            self.workspace_inlay_hint_refresh(None)
+
+
+async def initialize(ls: CubridgeServer, params: t.InitializeParams) -> None:
+    """``initialize``: what the client can do, and its first settings."""
+    ls.client = capabilities.resolve(params.capabilities)
+    ls.settings = settings.merge(settings.Settings(), params.initialization_options)
+    ls.encoding = convert.encoding_of(ls.workspace.position_encoding)
+
+
+async def initialized(ls: CubridgeServer, _params: t.InitializedParams) -> None:
+    """``initialized``: ask for changes of the settings, and of Python files: findings go away when a spec changes."""
+    wanted: list[t.Registration] = []
+    if ls.client.watch_files:
+        options = t.DidChangeWatchedFilesRegistrationOptions(watchers=[t.FileSystemWatcher(glob_pattern="**/*.py")])
+        wanted.append(t.Registration("cubridge-specs", t.WORKSPACE_DID_CHANGE_WATCHED_FILES, options))
+    if ls.client.configuration and ls.client.configuration_changes:
+        wanted.append(t.Registration("cubridge-settings", t.WORKSPACE_DID_CHANGE_CONFIGURATION))
+    if wanted:
+        await ls.client_register_capability_async(t.RegistrationParams(wanted))
+
+
+def did_open(ls: CubridgeServer, params: t.DidOpenTextDocumentParams) -> None:
+    """``textDocument/didOpen``."""
+    item = params.text_document
+    if convert.is_kernel(item.uri):
+        ls.documents.open(item.uri, item.version, item.text)
+
+
+def did_change(ls: CubridgeServer, params: t.DidChangeTextDocumentParams) -> None:
+    """``textDocument/didChange``."""
+    uri = params.text_document.uri
+    if convert.is_kernel(uri):
+        text = ls.workspace.get_text_document(uri).source
+        ls.documents.change(uri, params.text_document.version, text)
+        ls.file_changed(convert.path_of(uri), ls.documents.text(convert.path_of(uri)).data)
+
+
+def did_save(ls: CubridgeServer, params: t.DidSaveTextDocumentParams) -> None:
+    """``textDocument/didSave``: of a spec, for clients that attach this server to Python files."""
+    path = convert.path_of(params.text_document.uri)
+    if path.endswith(".py"):
+        ls.forget_specs()
+        ls.file_changed(path, convert.read_disk(path))
+
+
+def did_close(ls: CubridgeServer, params: t.DidCloseTextDocumentParams) -> None:
+    """``textDocument/didClose``: a closed kernel has no reading diagnostics any more."""
+    uri = params.text_document.uri
+    if convert.is_kernel(uri):
+        ls.documents.close(uri)
+        diagnostics.publish(ls, [convert.path_of(uri)])
+
+
+def did_change_watched_files(ls: CubridgeServer, params: t.DidChangeWatchedFilesParams) -> None:
+    """``workspace/didChangeWatchedFiles``."""
+    ls.forget_specs()
+    for change in params.changes:
+        path = convert.path_of(change.uri)
+        ls.file_changed(path, convert.read_disk(path))
+
+
+async def did_change_configuration(ls: CubridgeServer, params: t.DidChangeConfigurationParams) -> None:
+    """``workspace/didChangeConfiguration``: pulled where the client can, else taken from the notification."""
+    values: Any = params.settings
+    if ls.client.configuration:
+        item = t.ConfigurationItem(section="cubridge")
+        (values,) = await ls.workspace_configuration_async(t.ConfigurationParams([item])) or (None,)
+    elif isinstance(values, dict):
+        values = values.get("cubridge", values)
+    ls.settings = settings.merge(ls.settings, values)
+    ls.refresh_lenses()
+    if ls.client.hint_refresh:
+        ls.workspace_inlay_hint_refresh(None)
+
+
+async def shutdown(ls: CubridgeServer, _params: None) -> None:
+    """``shutdown``: no worker may outlive the server, and no running request may be left: pygls trips over those."""
+    await ls.running.drain(SHUTDOWN_S)
+    await ls.worker.close()
+
+
+async def list_specs(ls: CubridgeServer, argument: Any = None) -> list[dict[str, str]]:
+    """``workspace/executeCommand cubridge.specs``: ``[{uri, name, entry}]``, those nearest to ``kernel`` first."""
+    kernel = argument.get("kernel", "") if isinstance(argument, dict) else getattr(argument, "kernel", "")
+    found = specs.nearest_first(await ls.specs(), convert.path_of(str(kernel)))
+    return [{"uri": convert.uri_of(item.path), "name": item.name, "entry": item.entry} for item in found]
+
+
+# method -> handler, options. The handlers take the server first, which pygls passes because of its annotation.
+FEATURES: tuple[tuple[str, Any, Any], ...] = (
+    (t.INITIALIZE, initialize, None),
+    (t.INITIALIZED, initialized, None),
+    (t.SHUTDOWN, shutdown, None),
+    (t.TEXT_DOCUMENT_DID_OPEN, did_open, None),
+    (t.TEXT_DOCUMENT_DID_CHANGE, did_change, None),
+    (t.TEXT_DOCUMENT_DID_SAVE, did_save, t.SaveOptions(include_text=False)),
+    (t.TEXT_DOCUMENT_DID_CLOSE, did_close, None),
+    (t.WORKSPACE_DID_CHANGE_WATCHED_FILES, did_change_watched_files, None),
+    (t.WORKSPACE_DID_CHANGE_CONFIGURATION, did_change_configuration, None),
+    (t.TEXT_DOCUMENT_HOVER, hover.hover, None),
+    (t.TEXT_DOCUMENT_CODE_LENS, code_lens.code_lens, t.CodeLensOptions(resolve_provider=False)),
+    (t.TEXT_DOCUMENT_CODE_ACTION, code_actions.code_action, code_actions.OPTIONS),
+    (t.CODE_ACTION_RESOLVE, code_actions.resolve, None),
+    (t.TEXT_DOCUMENT_INLAY_HINT, inlay_hints.inlay_hint, t.InlayHintOptions(resolve_provider=False)),
+    (t.TEXT_DOCUMENT_DIAGNOSTIC, diagnostics.pull, diagnostics.OPTIONS),
+)
+
+COMMANDS: dict[str, Any] = {
+    "cubridge.adapt": adapt.adapt,
+    "cubridge.verify": verify.verify,
+    "cubridge.showIr": show_ir.show_ir,
+    "cubridge.specs": list_specs,
+}
+
+
+def create_server() -> CubridgeServer:
+    """A server with every feature registered, not yet listening."""
+    server = CubridgeServer()
+    for method, handler, options in FEATURES:
+        server.feature(method, options)(handler)
+    for name, handler in COMMANDS.items():
+        server.command(name)(_command(handler))
+    return server
+
+
+def _command(handler: Any) -> Any:
+    """pygls evaluates a command's annotations and counts its arguments; clients may send none: `handler` refuses."""
+
+    async def run(ls: CubridgeServer, *arguments: Any) -> Any:
+        return await handler(ls, arguments[0] if arguments else None)
+
+    return run

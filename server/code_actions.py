@@ -1,0 +1,81 @@
+"""Code actions inside a kernel: adapt it to, or verify it against, each spec of the workspace; apply an adaptation.
+
+Adapting takes seconds, far too long for a resolve request, so the action is a command. Applying an adaptation that was
+already computed is an edit: filled in at resolve where the client can, at once where it cannot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as t
+
+from . import adapt, convert, specs
+
+if TYPE_CHECKING:
+    from .app import CubridgeServer
+    from .documents import Document
+
+ADAPT = "refactor.rewrite.cubridge"
+VERIFY = "cubridge.verify"
+MAX_SPECS = 12  # nearest first; the command without a spec offers all of them
+WAIT_S = 1.0
+
+OPTIONS = t.CodeActionOptions(code_action_kinds=[ADAPT, VERIFY], resolve_provider=True)
+
+
+async def code_action(ls: CubridgeServer, params: t.CodeActionParams) -> list[t.CodeAction] | None:
+    """``textDocument/codeAction``."""
+    uri = params.text_document.uri
+    if not convert.is_kernel(uri):
+        return None
+    document = await ls.documents.fresh(uri, WAIT_S)
+    if document is None or document.reading is None or document.reading.kernel is None:
+        return []
+    if not document.reading.kernel.covers(params.range.start.line, params.range.end.line):
+        return []
+    found = specs.nearest_first(await ls.specs(), document.path)[:MAX_SPECS]
+    actions = [_apply(ls, document, ready) for ready in ls.adaptations.ready(document.path, document.data)]
+    actions += [_command("Adapt this kernel to", ADAPT, "cubridge.adapt", document, spec) for spec in found]
+    actions += [_command("Verify against", VERIFY, "cubridge.verify", document, spec) for spec in found]
+    return [action for action in actions if _wanted(action, params.context.only)]
+
+
+def resolve(ls: CubridgeServer, action: t.CodeAction) -> t.CodeAction:
+    """``codeAction/resolve``: the edit of an adaptation, from its data alone; no edit if it no longer fits the text."""
+    data: Any = action.data
+    uri, spec = _field(data, "kernel"), _field(data, "spec")
+    document = ls.documents.get(uri)
+    if document is not None:
+        for ready in ls.adaptations.ready(document.path, document.data):
+            if ready.spec == convert.path_of(spec):
+                action.edit = adapt.workspace_edit(ls, document, ready)
+    return action
+
+
+def _command(verb: str, kind: str, command: str, document: Document, spec: specs.SpecFile) -> t.CodeAction:
+    argument = {"kernel": document.uri, "spec": convert.uri_of(spec.path), "version": document.version}
+    title = f"{verb} {spec.name}"
+    return t.CodeAction(title=title, kind=kind, command=t.Command(title=title, command=command, arguments=[argument]))
+
+
+def _apply(ls: CubridgeServer, document: Document, ready: adapt.Ready) -> t.CodeAction:
+    action = t.CodeAction(
+        title=f"Apply the adaptation to {convert.base_name(ready.spec)} (level {ready.level})",
+        kind=ADAPT,
+        data={"kernel": document.uri, "spec": convert.uri_of(ready.spec), "version": document.version},
+    )
+    return action if ls.client.resolve_action_edit else resolve(ls, action)
+
+
+def _wanted(action: t.CodeAction, only: Any) -> bool:
+    """LSP kinds are hierarchical: a client that asks for ``refactor`` gets ``refactor.rewrite.cubridge``."""
+    if not only:
+        return True
+    names = [item.value if isinstance(item, t.CodeActionKind) else str(item) for item in only]
+    return any(name == "" or action.kind == name or str(action.kind).startswith(name + ".") for name in names)
+
+
+def _field(data: Any, name: str) -> str:
+    value = data.get(name) if isinstance(data, dict) else getattr(data, name, None)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,50 @@
+"""Diagnostic codes of the server: what can be wrong with a request before the engine sees it."""
+
+from __future__ import annotations
+
+from cubridge_engine.diagnostics import Row, Severity, register
+
+ROWS: dict[str, Row] = {
+    "CB071": Row(
+        Severity.ERROR,
+        "This workspace is not trusted, so {job} did not run: it executes the spec and the compiler.",
+        "Trust the workspace (in VS Code: Workspaces: Manage Workspace Trust). Reading the kernel works without trust.",
+    ),
+    "CB072": Row(
+        Severity.ERROR,
+        "{command} was called with wrong arguments: {problem}.",
+        "Pass one object as docs/lsp-extensions.md describes it.",
+    ),
+    "CB073": Row(
+        Severity.ERROR,
+        "{name} changed while {job} ran, so its result was thrown away.",
+        "Run it again on the present text.",
+    ),
+    "CB074": Row(
+        Severity.ERROR,
+        "No spec was found in the workspace.",
+        "Write a Python file with `def attention(q, k, v): ...`; examples/ has some to start from.",
+    ),
+    "CB075": Row(
+        Severity.ERROR,
+        "{name} cannot be read: {problem}.",
+        "Check that the file exists and may be read.",
+    ),
+    "CB076": Row(
+        Severity.ERROR,
+        "The adapted kernel could not be written to {name}: {problem}.",
+        "Make the kernel's folder writable, or use `cubridge adapt -o OUT.cu`.",
+    ),
+    "CB078": Row(
+        Severity.ERROR,
+        "{name} has changes that are not saved, so {job} did not run.",
+        "Save the file first: jobs read it from disk.",
+    ),
+    "CB077": Row(
+        Severity.ERROR,
+        "Reading {name} failed inside CuBridge.",
+        "This is a defect of CuBridge: please report it with the traceback from the server's log.",
+    ),
+}
+
+register(ROWS)

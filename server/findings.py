@@ -1,0 +1,69 @@
+"""What adapt and verify found: diagnostics that live until the kernel or the spec they speak of changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cubridge_engine.diagnostics import Diagnostic
+
+from . import convert
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one job on one (kernel, spec) pair, tied to the texts it was computed from."""
+
+    job: str  # adapt | verify
+    kernel: str  # path
+    spec: str  # path
+    kernel_sha: str
+    spec_sha: str
+    level: str  # lifted | ir | compiled | simulated | gpu; '' when none was reached
+    passed: bool
+    diagnostics: tuple[Diagnostic, ...]
+
+    def current(self, path: str, sha: str) -> bool:
+        """False when `path` is one of the two files and no longer has the text this finding is about."""
+        return not ((path == self.kernel and sha != self.kernel_sha) or (path == self.spec and sha != self.spec_sha))
+
+
+@dataclass(slots=True)
+class Findings:
+    """One finding per job and pair; the newest wins."""
+
+    _kept: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
+
+    def put(self, finding: Finding) -> set[str]:
+        """Keep `finding`; returns the paths whose diagnostics changed."""
+        key = (finding.job, finding.kernel, finding.spec)
+        before = self._kept.get(key)
+        self._kept[key] = finding
+        return _paths(finding) | (_paths(before) if before else set())
+
+    def changed(self, path: str, data: bytes) -> set[str]:
+        """`path` has a new text: forget what was about the old one; returns the paths whose diagnostics changed."""
+        sha = convert.sha256(data)
+        gone = {key: finding for key, finding in self._kept.items() if not finding.current(path, sha)}
+        for key in gone:
+            del self._kept[key]
+        return {path for finding in gone.values() for path in _paths(finding)}
+
+    def diagnostics(self, path: str) -> list[Diagnostic]:
+        """Diagnostics located in `path`, each once (adapt and verify may find the same).
+
+        One without a place belongs to the kernel's first line.
+        """
+        found: dict[tuple[object, ...], Diagnostic] = {}
+        for finding in self._kept.values():
+            for item in finding.diagnostics:
+                if (item.span.path if item.span else finding.kernel) == path:
+                    found.setdefault((item.code, item.message, item.span), item)
+        return list(found.values())
+
+    def of_kernel(self, path: str) -> list[Finding]:
+        """Findings about the kernel at `path`, oldest first."""
+        return [finding for finding in self._kept.values() if finding.kernel == path]
+
+
+def _paths(finding: Finding) -> set[str]:
+    return {finding.kernel, finding.spec} | {item.span.path for item in finding.diagnostics if item.span}

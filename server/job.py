@@ -1,0 +1,199 @@
+"""The way of every job on a (kernel, spec) pair: check the request, run it in the worker, refuse a stale result.
+
+A job ends in an `Outcome`; nothing here raises for bad input, a crashed worker or a cancel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from lsprotocol import types as t
+
+from cubridge_engine.diagnostics import Diagnostic, make
+
+from . import convert, diagnostics, engine, specs
+from .findings import Finding
+from .progress import Progress, job_progress
+
+if TYPE_CHECKING:
+    from .app import CubridgeServer
+
+LOG = logging.getLogger(__name__)
+TITLES = {"adapt": "Adapting {kernel} to {spec}", "verify": "Verifying {kernel} against {spec}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The one object that the commands take: ``{"kernel": uri, "spec"?, "version"?, "options"?, "workDoneToken"?}``."""
+
+    kernel: str
+    spec: str | None
+    version: int | None
+    options: Mapping[str, object]
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`state`: done | refused | stale | cancelled | failed. `result` is the engine's JSON (docs/json-contract.md)."""
+
+    state: str
+    kernel: str = ""  # path
+    spec: str = ""  # path
+    base: bytes = b""  # the kernel's text that the job saw
+    version: int | None = None
+    result: dict[str, Any] = field(default_factory=dict[str, Any])
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The first error in one line, or ''."""
+        worst = max(self.diagnostics, key=lambda item: item.severity, default=None)
+        return f"{worst.code}: {worst.message}" if worst and self.state != "done" else ""
+
+    def reply(self) -> dict[str, Any]:
+        """What the command returns to the client."""
+        return {
+            "state": self.state,
+            "message": self.message,
+            "kernel": convert.uri_of(self.kernel) if self.kernel else "",
+            "spec": convert.uri_of(self.spec) if self.spec else "",
+            "version": self.version,
+            "result": self.result or None,
+        }
+
+
+def refused(why: Diagnostic) -> Outcome:
+    """An outcome that never got to the worker."""
+    return Outcome("refused", diagnostics=(why,))
+
+
+def parse_request(command: str, argument: object) -> Request | Outcome:
+    """Read the command's argument; a wrong one gives a refusal that says what is wrong."""
+    given = _object(argument)
+    if given is None:
+        return refused(make("CB072", command=command, problem="there is no argument object"))
+    kernel, spec, version = given.get("kernel"), given.get("spec"), given.get("version")
+    if not isinstance(kernel, str) or not convert.is_kernel(kernel):
+        return refused(make("CB072", command=command, problem="`kernel` is not the URI of a .cu or .cuh file"))
+    if spec is not None and not isinstance(spec, str):
+        return refused(make("CB072", command=command, problem="`spec` is not a URI"))
+    options = cast("dict[str, object]", _object(given.get("options")) or {})
+    unknown = sorted(set(options) - set(engine.OPTIONS))
+    if unknown:
+        return refused(make("CB072", command=command, problem=f"unknown options {', '.join(unknown)}"))
+    token = given.get("workDoneToken")
+    return Request(
+        kernel, spec, version if isinstance(version, int) else None, options, token if isinstance(token, str) else None
+    )
+
+
+def _object(value: object) -> dict[str, Any] | None:
+    """A JSON object, which pygls gives as a dict, or nested as an attribute bag."""
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return cast("Any", value)._asdict()
+    return dict(vars(value)) if hasattr(value, "__dict__") else None
+
+
+async def run(ls: CubridgeServer, job: str, argument: object) -> Outcome:
+    """Run `job` (adapt | verify). A cancel, of the request or of its progress, kills the worker: ``cancelled``."""
+    request = parse_request(f"cubridge.{job}", argument)
+    if isinstance(request, Outcome):
+        return request
+    if not ls.settings.trusted:
+        return refused(make("CB071", job=job))
+    with ls.running.current_task():
+        try:
+            return await _run(ls, job, request)
+        except asyncio.CancelledError:
+            return Outcome("cancelled", convert.path_of(request.kernel), convert.path_of(request.spec or ""))
+
+
+async def _run(ls: CubridgeServer, job: str, request: Request) -> Outcome:
+    spec = await _choose_spec(ls, job, request)
+    if isinstance(spec, Outcome):
+        return spec
+    path = convert.path_of(request.kernel)
+    name, spec_name = convert.base_name(path), convert.base_name(spec)
+    document = ls.documents.get(request.kernel)
+    version = document.version if document else None
+    base, spec_data = ls.documents.text(path).data, convert.read_disk(spec)
+    for file, data in ((name, base), (spec_name, spec_data)):
+        if not data:
+            return refused(make("CB075", name=file, problem="it is missing, unreadable or empty"))
+    if request.version is not None and version is not None and request.version != version:
+        return Outcome("stale", path, spec, base, version, diagnostics=(make("CB073", name=name, job=job),))
+    if not convert.same_text(base, convert.read_disk(path)):
+        return refused(make("CB078", name=name, job=job))
+
+    options = ls.settings.job_options() | dict(request.options)
+    async with job_progress(ls, TITLES[job].format(kernel=name, spec=spec_name), request.token) as progress:
+        found = await _work(ls, job, engine.JobInput(path, spec, options), progress)
+        if ls.documents.text(path).data != base:
+            progress.outcome = "the kernel changed meanwhile"
+            return Outcome("stale", path, spec, base, version, diagnostics=(make("CB073", name=name, job=job),))
+        progress.outcome = found.headline
+    _keep(ls, job, path, spec, base, spec_data, found)
+    state = "failed" if found.crashed else "done" if found.passed else "refused"
+    return Outcome(state, path, spec, base, version, found.result, found.diagnostics)
+
+
+async def _work(ls: CubridgeServer, job: str, given: engine.JobInput, progress: Progress) -> engine.JobResult:
+    return await ls.worker.run(
+        job,
+        given,
+        on_progress=progress.report,
+        time_limit_s=ls.settings.time_limit,
+        memory_limit_bytes=ls.settings.memory_limit << 20,
+    )
+
+
+def _keep(
+    ls: CubridgeServer, job: str, path: str, spec: str, base: bytes, spec_data: bytes, found: engine.JobResult
+) -> None:
+    changed = ls.findings.put(
+        Finding(
+            job=job,
+            kernel=path,
+            spec=spec,
+            kernel_sha=convert.sha256(base),
+            spec_sha=convert.sha256(spec_data),
+            level=found.level,
+            passed=found.passed,
+            diagnostics=found.diagnostics,
+        )
+    )
+    diagnostics.publish(ls, changed)
+    ls.refresh_lenses()
+
+
+async def _choose_spec(ls: CubridgeServer, job: str, request: Request) -> str | Outcome:
+    """The spec's path: the one asked for, the only one there is, or the user's pick."""
+    if request.spec:
+        return convert.path_of(request.spec)
+    found = specs.nearest_first(await ls.specs(), convert.path_of(request.kernel))
+    if not found:
+        return refused(make("CB074"))
+    if len(found) == 1:
+        return found[0].path
+    choice = await ls.window_show_message_request_async(
+        t.ShowMessageRequestParams(
+            type=t.MessageType.Info,
+            message=f"CuBridge: {job} {convert.base_name(convert.path_of(request.kernel))} with which spec?",
+            actions=[t.MessageActionItem(title=item.name) for item in found],
+        )
+    )
+    chosen = next((item.path for item in found if choice is not None and item.name == choice.title), None)
+    return chosen or Outcome("cancelled", convert.path_of(request.kernel))
+
+
+def tell(ls: CubridgeServer, outcome: Outcome) -> None:
+    """Say why a job that the user started gave nothing. Our extension shows the reply itself."""
+    if outcome.message and not ls.client.diff_editor:
+        ls.window_show_message(t.ShowMessageParams(t.MessageType.Error, f"CuBridge {outcome.message}"))

@@ -1,0 +1,57 @@
+"""The user's settings (``cubridge.*``), from initializationOptions and from configuration changes.
+
+Unknown keys are ignored and a value of the wrong type keeps the default: a typo in a settings file must not stop the
+server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Names are those of the settings, in snake case; units are in the comments."""
+
+    trusted: bool = True  # False: reading only, nothing of the workspace is executed
+    code_lens: bool = True
+    inlay_hints: bool = True
+    arch: str = ""  # sm_80, sm_90 ...; empty: what the kernel's contract lists
+    use_gpu: bool = True
+    empty_rows: str = "keep"  # keep | exact
+    time_limit: float = 300.0  # seconds for one job
+    memory_limit: int = 8192  # MiB for one job
+
+    def job_options(self) -> dict[str, object]:
+        """The part that a worker job needs."""
+        options: dict[str, object] = {"empty_rows": self.empty_rows, "use_gpu": self.use_gpu}
+        return options | ({"archs": [self.arch]} if self.arch else {})
+
+
+def snake(name: str) -> str:
+    """``timeLimit`` -> ``time_limit``."""
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda match: "_" + match[1].lower(), name)
+
+
+def merge(settings: Settings, values: object) -> Settings:
+    """`settings` with the recognised entries of `values` (a dict with camelCase keys, or an attribute bag)."""
+    if values is None:
+        return settings
+    given: Mapping[str, Any] = (
+        cast("Mapping[str, Any]", values) if isinstance(values, Mapping) else dict(getattr(values, "__dict__", {}))
+    )
+    accepted: dict[str, Any] = {}
+    defaults = {field.name: getattr(settings, field.name) for field in fields(Settings)}
+    for key, value in given.items():
+        name = snake(key)
+        if name not in defaults:
+            continue
+        wanted = type(defaults[name])
+        if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is wanted:
+            accepted[name] = value
+    return replace(settings, **accepted)
