@@ -303,6 +303,9 @@ def _copy(cta: _Cta, op: Copy) -> None:
     data[:, inside] = picked[:, rows[inside]]
     data[:, outside] = np.nan
     data[~heads_ok] = np.nan
+    if op.buffer in cta.tiles and op.buffer not in cta.shared.slots:
+        cta.tiles[op.buffer] = data  # a register tile loaded straight from global memory
+        return
     cta.shared.write(op.buffer, int(cta.uniform(op.slot, op.origin)), data, is_async=op.is_async, origin=op.origin)
 
 

@@ -144,7 +144,9 @@ def _alloc(scope: _Scope, op: Alloc) -> None:
 
 def _copy(scope: _Scope, op: Copy) -> None:
     buffer = scope.buffers.get(op.buffer)
-    if buffer is None:
+    if buffer is None and op.buffer in scope.tiles:
+        pass  # a register tile loaded straight from global memory
+    elif buffer is None:
         scope.found.append(make("CB150", op.origin.span, tile=op.buffer))
     elif buffer.rows != op.rows:
         scope.found.append(

@@ -1,0 +1,1 @@
+"""Benchmarks; their recorded results lie in bench/results."""

@@ -1,0 +1,8 @@
+"""Lifting: CUDA text to CuIR by symbolic execution; roles from data flow, never from names."""
+
+from . import codes as _codes
+from .coverage import Coverage, Landmark
+from .lifted import Lifted, lift
+
+__all__ = ["Coverage", "Landmark", "Lifted", "lift"]
+assert _codes

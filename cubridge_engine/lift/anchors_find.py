@@ -1,0 +1,442 @@
+"""Anchors: where in the user's text each fact of the lifted kernel lives.
+
+Only sites in the kernel's own body are given: what happens inside a device function is shared by its callers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..diagnostics import Span
+from ..ir.anchors import Anchors, ElementNest, EpilogueSite, HeadSite, LoopSite, MaskSite, Names, ScoreSite, StateSite
+from ..ir.expr import Var
+from ..ir.nodes import Kernel, LaneReduce, Score
+from . import interface_sites, tree, units
+from .scope_names import names_at, row_value, variable_with
+from .select import Chosen
+from .shape_types import Tile, look
+from .state import Emission
+from .syntax import Syn
+from .values import Node, Value, same
+
+_ASSIGN = frozenset({"assignment_expression"})
+_NEST_STATEMENTS = frozenset({"declaration"})
+
+
+class Finder:
+    """Finds the anchors of one lifted kernel."""
+
+    def __init__(self, e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> None:
+        self.e = e
+        self.kernel = kernel
+        self.chosen = chosen
+        self.definition = definition
+        self.body: Syn = definition.body
+        self.source = e.source
+        loop = e.kv_loop
+        self.loop: Syn | None = loop.syntax if loop is not None else None
+        self.loop_body: Syn | None = self.loop.get("body") if self.loop is not None else None
+
+    def span(self, at: tuple[int, int] | Syn) -> Span:
+        """The span of a byte range or node."""
+        return self.source.span_of(at.start, at.end) if isinstance(at, Syn) else self.source.span_of(*at)
+
+    def text(self, syn: Syn) -> str:
+        """The user's text of a node."""
+        return self.source.data[syn.start : syn.end].decode("utf-8", "replace")
+
+    # ---- element nests
+    # --------------------------------------------------------------------------------------------------
+
+    def nest(self, event: Any, obj: Any) -> tuple[ElementNest, Names, list[Syn]] | None:
+        """The element loops around an assignment to the score tile, its names, and the path to the statement."""
+        if event.place.callee is not None or self.loop_body is None:
+            return None
+        path = tree.path_to(self.loop_body, event.place.site)
+        loops = tree.loops_of(path)
+        assignment = next(iter(tree.find(self.body, _ASSIGN, *event.place.site)), None)
+        left = assignment.get("left") if assignment is not None else None
+        if left is None:
+            return None
+        inner = loops[-1].get("body") if loops else self.loop_body
+        statements = (
+            inner.kids if inner is not None and inner.type == "compound_statement" else [inner] if inner else []
+        )
+        declared = [s for s in statements if s.type in _NEST_STATEMENTS and s.end <= event.place.site[0]]
+        if not loops:
+            declared = []
+        statement = (
+            tree.statement_in(inner, event.place.site)
+            if inner is not None and inner.type == "compound_statement"
+            else inner
+        )
+        key = (statement.start, statement.end) if statement is not None else None
+        if key not in self.e.machine.snapshots:
+            key = event.place.site
+        tile = obj.coordinates.get(getattr(event, "index", None))
+        if tile is None:
+            return None
+        names = names_at(self.e, self.kernel, key, tile.i)
+        row, col = self._coordinate_texts(key, tile, inner)
+        if row is None or col is None:
+            return None
+        headers = tuple(tree.header_text(self.source, loop) for loop in loops)
+        declarations = tuple(" ".join(self.text(d).split()) for d in declared)
+        return ElementNest(headers, declarations, self.text(left), row, col), names, path
+
+    def _coordinate_texts(
+        self, key: tuple[int, int] | None, tile: Tile, inner: Syn | None
+    ) -> tuple[str | None, str | None]:
+        """Texts whose values are the global row and column of the element: variables, else expressions of the nest."""
+        store = self.e.machine.store
+        snapshot = self.e.machine.snapshots.get(key, {}) if key is not None else {}
+        kv0 = self.e.body_kv0
+        wanted = [row_value(self.e, tile.i), store.add(kv0, store.array(tile.c)) if kv0 is not None else None]
+        found: list[str | None] = []
+        for value in wanted:
+            text = variable_with(snapshot, value) if value is not None else None
+            if text is None and value is not None and inner is not None:
+                text = self._written(value, inner)
+            if text is None and value is not None:
+                text = self._written(value, self.loop_body) if not snapshot else None
+            found.append(text)
+        return found[0], found[1]
+
+    def _written(self, value: Value, inner: Syn | None) -> str | None:
+        """An expression of the nest that has this value."""
+        if inner is None:
+            return None
+        for node in inner.walk():
+            noted = self.e.machine.noted.get((node.start, node.end))
+            if noted is not None and node.type == "binary_expression" and same(noted, value):
+                return f"({self.text(node)})"
+        return None
+
+    # ---- scores and masks
+    # -------------------------------------------------------------------------------------------------
+
+    def masks(self) -> tuple[MaskSite, ...]:
+        """Every element test that writes a fill."""
+        guards = {id(op): span for op, _, span in (s[1] for s in self.e.sites if s[0] == "guard")}
+        found: list[MaskSite] = []
+        for kind, data in self.e.sites:
+            if kind != "mask":
+                continue
+            op, event, obj = data
+            nest = self.nest(event, obj)
+            if nest is None:
+                continue
+            site = self._mask_site(event, nest[0], nest[1], guards.get(id(op)))
+            if site is not None:
+                found.append(site)
+        return tuple(found)
+
+    def _mask_site(self, event: Any, nest: ElementNest, names: Names, guard: tuple[int, int] | None) -> MaskSite | None:
+        statement = tree.path_to(self.body, event.place.site)
+        ifs = [n for n in statement if n.type == "if_statement" and n.start >= event.place.site[0] - 1]
+        guard_span = self.span(guard) if guard else None
+        if ifs and (ifs[-1].start, ifs[-1].end) == event.place.site:
+            condition = ifs[-1].get("condition")
+            assignment = next(iter(tree.find(ifs[-1], _ASSIGN, *event.place.site)), None)
+            fill = assignment.get("right") if assignment is not None else None
+            if condition is None or fill is None or ifs[-1].get("alternative") is not None:
+                return None
+            return MaskSite(
+                self.span(tree.bare(condition)), True, self.span(ifs[-1]), self.span(fill), guard_span, nest, names
+            )
+        assignment = next(iter(tree.find(self.body, _ASSIGN, *event.place.site)), None)
+        value = tree.bare(assignment.get("right") or assignment) if assignment is not None else None
+        if assignment is None or value is None or value.type != "conditional_expression":
+            return None
+        condition, a, b = (value.get(x) for x in ("condition", "consequence", "alternative"))
+        if condition is None or a is None or b is None:
+            return None
+        masked = isinstance(self.constant(a), float)
+        return MaskSite(
+            self.span(tree.bare(condition)),
+            masked,
+            self.span(event.place.site),
+            self.span(a if masked else b),
+            guard_span,
+            nest,
+            names,
+        )
+
+    def constant(self, syn: Syn) -> Value:
+        """The value of a constant expression, or None."""
+        from . import expressions
+        from .machine import NotUnderstood
+
+        try:
+            return expressions.evaluate(self.e.machine, syn, self.e.machine.globals)
+        except NotUnderstood:
+            return None
+
+    def scores(self, masks: tuple[MaskSite, ...]) -> tuple[ScoreSite, ...]:
+        """After the last unconditional change of the raw scores, before the mask."""
+        if self.loop_body is None:
+            return ()
+        place: tuple[int, int] | None = None
+        nest: tuple[ElementNest, Names] | None = (masks[0].nest, masks[0].names) if masks else None
+        for kind, data in self.e.sites:
+            if kind == "mask":
+                break
+            if kind == "qk":
+                place = data[2]
+            elif kind == "score":
+                place = data[1].place.site
+            if kind in ("score", "map") and nest is None and (found := self.nest(data[1], data[2])) is not None:
+                nest = found[0], found[1]
+        statement = tree.statement_in(self.loop_body, place) if place is not None else None
+        if statement is None or nest is None:
+            return ()
+        following = tree.after(self.loop_body, statement)
+        offset = (
+            tree.leading_offset(self.source, statement.end, following.start)
+            if following is not None
+            else tree.line_start(self.source, statement.end)
+            + len(self.source.data[tree.line_start(self.source, statement.end) :].split(b"\n")[0])
+            + 1
+        )
+        indent = tree.indent_at(self.source, statement.start)
+        return (ScoreSite(offset, indent, nest[0], nest[1], self.unit_text(), self.span(statement)),)
+
+    def unit_text(self) -> str | None:
+        """Text of the factor that takes S to natural units times log2(e); None when S is natural."""
+        roles = {p.role: p for p in self.kernel.params}
+        for role in ("scale_log2", "scale"):
+            param = roles.get(role)
+            if param is None:
+                continue
+            scored = any(
+                isinstance(op, Score) and Var(param.name) in _vars(op.expr) for op in units.operations(self.kernel.body)
+            )
+            if not scored:
+                return names_at(self.e, self.kernel, None).text.get(role)
+        return None
+
+    # ---- the loop
+    # ---------------------------------------------------------------------------------------------------------
+
+    def kv_loop(self) -> LoopSite | None:
+        """The KV loop's bounds, and the tokens of the prologue that stand for its first tile."""
+        loop = self.e.kv_loop
+        if (
+            loop is None
+            or self.loop is None
+            or loop.lo_range is None
+            or loop.hi_range is None
+            or loop.place.callee is not None
+        ):
+            return None
+        hi_text = self.source.data[loop.hi_range[0] : loop.hi_range[1]].decode()
+        hi_name = hi_text if hi_text.isidentifier() else None
+        definition = self._definition_end(hi_name) if hi_name else None
+        where = definition if definition is not None else self.loop.start
+        key = self._statement_after(where)
+        return LoopSite(
+            self.span(self.loop),
+            loop.name,
+            self.span(loop.lo_range),
+            self.span(loop.hi_range),
+            hi_name,
+            definition,
+            tree.indent_at(self.source, definition if definition is not None else self.loop.start),
+            interface_sites.prologue(self),
+            names_at(self.e, self.kernel, key),
+        )
+
+    def _definition_end(self, name: str) -> int | None:
+        """Offset after the last statement before the loop that sets `name`; None when it is a parameter."""
+        end: int | None = None
+        assert self.loop is not None
+        for statement in self.body.kids:
+            if statement.end > self.loop.start:
+                break
+            for node in statement.walk():
+                target = (
+                    node.get("left")
+                    if node.type == "assignment_expression"
+                    else node.get("declarator")
+                    if node.type == "init_declarator"
+                    else None
+                )
+                if target is not None and target.text == name:
+                    end = statement.end
+        return end
+
+    def _statement_after(self, offset: int) -> tuple[int, int] | None:
+        later = [k for k in self.e.machine.snapshots if k[0] >= offset]
+        return min(later, default=None)
+
+    # ---- states and epilogue
+    # ------------------------------------------------------------------------------------------------
+
+    def states(self) -> tuple[StateSite, ...]:
+        """Initial values of m and l."""
+        partial = self._partial_sum()
+        found: dict[tuple[int, int], StateSite] = {}
+        for kind, data in self.e.sites:
+            if kind != "init":
+                continue
+            op, events, name = data
+            if name not in ("m", "l"):
+                continue
+            for event in events:
+                at = event.place.site
+                value = self._initial_value(at, event.cells.name)
+                if value is None or event.place.callee is not None:
+                    continue
+                rows = self._rows_of_state(event)
+                names = names_at(self.e, self.kernel, at, rows)
+                lanes = self.e.lane_count if name == "l" and partial else 1
+                found[(value.start, value.end)] = StateSite(
+                    name, self.span(value), self.span(at), names.text.get("row"), lanes, names
+                )
+            assert op is not None
+        return tuple(found.values())
+
+    def _rows_of_state(self, event: Any) -> Any:
+        for carried in self.e.shapes.carried.values():
+            if (carried.cells.oid, carried.index) == (event.cells.oid, event.index):
+                info = self.e.shapes.info(carried.after)
+                return getattr(info, "i", None)
+        return None
+
+    def _initial_value(self, at: tuple[int, int], name: str) -> Syn | None:
+        for node in tree.find(self.body, frozenset({"assignment_expression", "init_declarator"}), *at):
+            target = node.get("left") or node.get("declarator")
+            while target is not None and target.type not in ("identifier",):
+                target = target.get("argument") or target.get("declarator")
+            if target is not None and target.text == name:
+                value = node.get("right") or node.get("value")
+                if value is not None and value.type == "initializer_list" and value.kids:
+                    return (
+                        value.kids[0] if len({self.text(k) for k in value.kids}) == 1 and len(value.kids) == 1 else None
+                    )
+                return value
+        return None
+
+    def _partial_sum(self) -> bool:
+        """True when l is summed over the lanes only after the loop."""
+        return any(isinstance(op, LaneReduce) and op.op == "sum" and op.row == "l" for op in self.kernel.body)
+
+    def epilogue(self) -> EpilogueSite | None:
+        """The expression 1 / l and the LSE's value."""
+        if self.loop is None:
+            return None
+        inverse: Syn | None = None
+        for node in tree.find(
+            self.body, frozenset({"binary_expression", "call_expression"}), self.loop.end, self.body.end
+        ):
+            value = look(self.e.machine.noted.get((node.start, node.end)))
+            if isinstance(value, Node) and value.op == "div" and self._is_total(value.args[1]):
+                inverse = node
+                break
+        guarded = False
+        if inverse is not None:
+            path = [
+                n for n in tree.path_to(self.body, (inverse.start, inverse.end)) if n.type == "conditional_expression"
+            ]
+            if path:
+                inverse, guarded = path[-1], True
+        stored = next((data[1] for kind, data in self.e.sites if kind == "store_lse"), None)
+        lse: Syn | None = None
+        if stored is not None and stored.place.callee is None:
+            assignment = next(iter(tree.find(self.body, _ASSIGN, *stored.place.site)), None)
+            lse = assignment.get("right") if assignment is not None else None
+        if inverse is None and lse is None:
+            return None
+        at = self._enclosing_statement(inverse or lse)
+        return EpilogueSite(
+            self.span(inverse) if inverse else None,
+            guarded,
+            self.span(lse) if lse else None,
+            names_at(self.e, self.kernel, at),
+        )
+
+    def _is_total(self, value: Value) -> bool:
+        node = look(value)
+        name = self.e.holder.get(node.uid) if isinstance(node, Node) else None
+        return name == "l" or (name or "").startswith("l_")
+
+    def _enclosing_statement(self, syn: Syn | None) -> tuple[int, int] | None:
+        if syn is None:
+            return None
+        keys = [k for k in self.e.machine.snapshots if k[0] <= syn.start and syn.end <= k[1]]
+        return min(keys, key=lambda k: k[1] - k[0], default=None)
+
+    # ---- heads and setup
+    # ----------------------------------------------------------------------------------------------------
+
+    def head(self) -> HeadSite | None:
+        """The KV head expression."""
+        hk = self.e.problem.hk
+        if not isinstance(hk, Node) or hk is self.e.problem.h:
+            return None
+        for key, value in sorted(self.e.machine.noted.items()):
+            if value is hk and not self.source.data[key[0] : key[1]].decode("utf-8", "replace").strip().isidentifier():
+                at = self._enclosing_statement(Syn("", "", *key))
+                return HeadSite(self.span(key), names_at(self.e, self.kernel, at), 2)
+        return None
+
+    def setup(self) -> tuple[int | None, str, Names]:
+        """A line of the kernel's body after the batch, the head and q0 are known, before the state's start."""
+        p = self.e.problem
+        wanted: list[Value] = [p.q_row0, p.h, p.b, p.hk]
+        last: Syn | None = None
+        for statement in self.body.kids:
+            if self.loop is not None and statement.end > self.loop.start:
+                break
+            following = tree.after(self.body, statement)
+            if following is None:
+                break
+            before = self.e.machine.snapshots.get((statement.start, statement.end))
+            after = self.e.machine.snapshots.get((following.start, following.end))
+            if before is None or after is None:
+                continue
+            gained = {k: v for k, v in after.items() if k not in before}
+            if any(variable_with(gained, v) for v in wanted):
+                last = statement
+        if last is None:
+            first = self.body.kids[0] if self.body.kids else None
+            if first is None:
+                return None, "  ", Names()
+            key = (first.start, first.end)
+            return (
+                tree.line_start(self.source, first.start),
+                tree.indent_at(self.source, first.start),
+                names_at(self.e, self.kernel, key),
+            )
+        following = tree.after(self.body, last)
+        assert following is not None
+        offset = tree.leading_offset(self.source, last.end, following.start)
+        key = (following.start, following.end)
+        return offset, tree.indent_at(self.source, following.start), names_at(self.e, self.kernel, key)
+
+
+def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchors:
+    """All anchors of the kernel."""
+    f = Finder(e, chosen, definition, kernel)
+    masks = f.masks()
+    offset, indent, names = f.setup()
+    return Anchors(
+        score=f.scores(masks),
+        mask=masks,
+        kv_loop=f.kv_loop(),
+        state=f.states(),
+        epilogue=f.epilogue(),
+        head=f.head(),
+        signature=interface_sites.signature(f),
+        launchers=interface_sites.launchers(f),
+        calls=interface_sites.calls(f),
+        setup_offset=offset,
+        setup_indent=indent,
+        setup_names=names,
+    )
+
+
+def _vars(expr: Any) -> set[Var]:
+    from ..ir.expr import walk
+
+    return {x for x in walk(expr) if isinstance(x, Var)}

@@ -1,0 +1,78 @@
+"""How much of a kernel was understood: the landmarks of attention, and the share of statements that became
+operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..diagnostics import Span
+
+# Landmark -> the words a report uses for it.
+LANDMARKS: dict[str, str] = {
+    "kv_loop": "the loop over KV tiles",
+    "qk": "the product Q K^T",
+    "row_max": "the row maximum",
+    "exp": "the exponential P = exp(S - m)",
+    "row_sum": "the row sum",
+    "rescale": "the rescaling of O",
+    "pv": "the product P V",
+    "normalise": "the normalisation O / l",
+    "store": "the store of O",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """One step of attention: where it was found, or why not."""
+
+    name: str
+    words: str
+    span: Span | None
+    why: str = ""
+
+    @property
+    def found(self) -> bool:
+        """True when the step was found."""
+        return self.span is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """`statements` of the kernel (and what it calls) that were executed; `opaque` of them were not understood."""
+
+    landmarks: tuple[Landmark, ...] = ()
+    statements: int = 0
+    opaque: int = 0
+    opaque_ops: int = 0
+    grid: bool = False
+
+    @property
+    def share(self) -> float:
+        """Share of statements that were understood, 0 to 1."""
+        return 1.0 if not self.statements else 1.0 - self.opaque / self.statements
+
+    @property
+    def found(self) -> int:
+        """How many landmarks were found."""
+        return sum(mark.found for mark in self.landmarks)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The words of the landmarks that were not found."""
+        return tuple(mark.words for mark in self.landmarks if not mark.found)
+
+    @property
+    def complete(self) -> bool:
+        """True when every landmark was found and nothing is opaque."""
+        return bool(self.landmarks) and not self.missing and self.opaque_ops == 0 and self.grid
+
+    @property
+    def score(self) -> float:
+        """For choosing between readings: landmarks first, then the understood share."""
+        return self.found + self.share / 2 + (1 if self.complete else 0)
+
+    def sentence(self) -> str:
+        """`7 of 9 steps; the row sum is missing`."""
+        text = f"{self.found} of {len(self.landmarks)} steps"
+        return text if not self.missing else f"{text}; missing: {', '.join(self.missing)}"

@@ -1,0 +1,299 @@
+"""From a trace to the body of a CuIR kernel: blocks of events become operations in program order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..ir.expr import Call, Const, Var
+from ..ir.nodes import Alloc, Barrier, CpCommit, CpWait, For, If, LaneReduce, Let, Mask, Op, Opaque, RowReduce
+from . import emit_tiles
+from .addresses import MemoryError_
+from .emit_copies import copy_jobs
+from .emit_groups import row_jobs, store_jobs, tile_jobs
+from .jobs import Job
+from .memory import Buffer
+from .rewrite import NotExpressible
+from .shape_types import Element, look
+from .state import Content, Emission, layout_of
+from .trace import Assign, Branch, Loop, Sync, Unknown
+from .values import Node, Poly, Value
+
+
+def emit_block(e: Emission, items: list[Any]) -> tuple[Op, ...]:
+    """The operations of a block, in program order."""
+    outer, e.ops = e.ops, []
+    jobs = [
+        *_structure_jobs(e, items),
+        *copy_jobs(e, items),
+        *tile_jobs(e, items),
+        *row_jobs(e, items),
+        *store_jobs(e, items),
+    ]
+    for job in sorted(jobs, key=lambda j: j.order):
+        before = len(e.ops)
+        try:
+            job.run()
+        except (NotExpressible, MemoryError_) as why:
+            del e.ops[before:]
+            e.failures.append((job.place, str(why)))
+            e.emit(Opaque((), job.writes, str(why), e.origin(job.place)))
+            job.recover()
+    result = tuple(e.ops)
+    e.ops = outer
+    return merge_lanes(result)
+
+
+def merge_lanes(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """A reduction spread over 2, 8, 16 or 32 lanes and closed at once is a reduction over the row."""
+    result: list[Op] = []
+    for op in ops:
+        last = result[-1] if result else None
+        if (
+            isinstance(op, LaneReduce)
+            and isinstance(last, RowReduce)
+            and last.dst == op.row
+            and last.lanes not in (1, 4)
+            and (last.role == "row_max" or last.init == Const(0.0))
+        ):
+            result[-1] = dataclasses.replace(last, lanes=1)
+            continue
+        result.append(op)
+    return tuple(result)
+
+
+# ---- structure
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _structure_jobs(e: Emission, items: list[Any]) -> list[Job]:
+    jobs: list[Job] = []
+    for item in _merged(items):
+        if isinstance(item, Sync):
+            jobs.append(Job(item.order, item.place, lambda item=item: _sync(e, item)))
+        elif isinstance(item, Unknown):
+            jobs.append(Job(item.order, item.place, lambda item=item: _unknown(e, item)))
+        elif isinstance(item, Loop):
+            jobs.append(Job(item.order, item.place, lambda item=item: _loop(e, item), ("o",)))
+        elif isinstance(item, Branch):
+            jobs.append(Job(item.order, item.place, lambda item=item: _branch(e, item), ("S",)))
+    if items is not e.machine.trace.items:
+        return jobs
+    loads = [x for x in items if isinstance(x, Assign)]
+    first = next((x for x in loads if isinstance(n := look(x.value), Node) and n.op in ("frag",)), None)
+    if first is not None:
+        jobs.append(Job(first.order, first.place, lambda: emit_tiles.preload(e, loads)))
+    direct = next((x for x in loads if x.cells.dims and isinstance(e.shapes.element(x.value), Element)), None)
+    found = e.shapes.element(direct.value) if direct is not None else None
+    if (
+        direct is not None
+        and found is not None
+        and found.direct is not None
+        and found.tensor == e.problem.tensors.get("q")
+    ):
+        jobs.append(Job(direct.order, direct.place, lambda: emit_tiles.copy_direct(e, direct, found), ("S",)))
+    return jobs
+
+
+def _merged(items: list[Any]) -> list[Any]:
+    """A uniform condition inside element loops is one branch, not one per element."""
+    result: list[Any] = []
+    known: dict[tuple[Any, int], Branch] = {}
+    for item in items:
+        if isinstance(item, Branch) and isinstance(item.condition, Node):
+            key = (item.place, item.condition.uid)
+            if key in known:
+                known[key].then.extend(item.then)
+                known[key].orelse.extend(item.orelse)
+                continue
+            item = known[key] = dataclasses.replace(item, then=list(item.then), orelse=list(item.orelse))
+        result.append(item)
+    return result
+
+
+def _sync(e: Emission, item: Sync) -> None:
+    origin = e.origin(item.place)
+    if item.what == "commit":
+        e.emit(CpCommit(origin))
+    elif item.what == "wait":
+        e.emit(CpWait(item.pending, origin))
+    else:
+        e.emit(Barrier(item.scope, origin))
+
+
+def _unknown(e: Emission, item: Unknown) -> None:
+    last = e.ops[-1] if e.ops else None
+    if isinstance(last, Opaque) and last.origin.span == e.source.span_of(*item.place.site):
+        return
+    e.failures.append((item.place, item.why))
+    e.emit(Opaque((), item.writes or ("o",), item.why, e.origin(item.place)))
+
+
+def _branch(e: Emission, item: Branch) -> None:
+    condition = e.writer.uniform(item.condition)
+    before = dict(e.current)
+    then = emit_block(e, item.then)
+    after_then, e.current = e.current, dict(before)
+    orelse = emit_block(e, item.orelse)
+    for name in {*after_then, *e.current}:
+        left, right = after_then.get(name), e.current.get(name)
+        if left is not right and left is not None and right is not None:
+            e.current[name] = Content(set(), item.condition, left, right)
+        elif right is None and left is not None:
+            e.current[name] = left
+    if not then and not orelse:
+        return
+    if then and not orelse and all(isinstance(op, Mask) for op in then):
+        span = item.condition_range
+        for op in then:
+            assert isinstance(op, Mask)
+            guard = condition if op.guard is None else Call("and", (condition, op.guard))
+            guarded = dataclasses.replace(op, guard=guard)
+            e.emit(guarded)
+            e.sites.append(("guard", (op, guarded, span)))
+        return
+    e.emit(If(condition, then, orelse, e.origin(item.place)))
+
+
+def _loop(e: Emission, loop: Loop) -> None:
+    origin = e.origin(loop.place)
+    is_kv = loop is e.kv_loop
+    iv = "t" if is_kv else e.fresh_name("u")
+    w = e.writer
+    w.names[loop.iv] = Var(iv)
+    w.bounds = True
+    lo, hi = w.uniform(loop.lo), w.uniform(loop.hi)
+    w.bounds = False
+    if is_kv:
+        lo, hi = w.key_bound(lo), w.key_bound(hi)
+    outer = (w.kv0, w.iv, w.iv_name)
+    w.iv, w.iv_name = loop.iv, iv
+    entered = _enter(e, loop)
+    lets: list[Op] = []
+    if is_kv:
+        kv0 = first_column(e, loop)
+        w.kv0 = None
+        lets.append(Let("kv0", w.uniform(kv0), origin))
+        w.kv0 = e.body_kv0 = kv0
+    body = emit_block(e, loop.items)
+    _leave(e, loop, entered)
+    w.kv0, w.iv, w.iv_name = outer
+    e.emit(For(iv, lo, hi, loop.step, "kv_loop" if is_kv else "other", (*lets, *body), origin))
+    if is_kv:
+        e.steps["kv_loop"] = origin
+
+
+def _enter(e: Emission, loop: Loop) -> dict[str, list[Any]]:
+    """Names of the loop-carried values inside the loop."""
+    groups: dict[str, list[Any]] = {}
+    for carried in loop.carried:
+        name = e.state_names.get((carried.cells.oid, carried.index))
+        if name is not None:
+            groups.setdefault(name, []).append(carried)
+    for name, members in groups.items():
+        # From the second trip on, a state may hold what a reduction over four lanes left.
+        lanes = None if name in e.tiles or name not in e.lanes else 4 if e.lane_count == 4 else 1
+        e.hold(name, [c.node for c in members], lanes=lanes)
+    return groups
+
+
+def _leave(e: Emission, loop: Loop, groups: dict[str, list[Any]]) -> None:
+    for name, members in groups.items():
+        for carried in members:
+            if carried.after is carried.node:
+                continue
+            try:
+                held = e.name_of(carried.after)
+            except NotExpressible:
+                held = None
+            if held != name:
+                why = f"the value of {name} after a trip is held elsewhere"
+                e.failures.append((loop.place, why))
+                e.emit(Opaque((), (name,), why, e.origin(loop.place)))
+                break
+        e.hold(name, [c.result for c in members])
+
+
+def first_column(e: Emission, loop: Loop) -> Value:
+    """The first key of the tile that a trip works on: what the copy into the slot that it reads has brought."""
+    buffer, slot, order, direct = _key_read(e, loop)
+    store = e.machine.store
+    if buffer is None:
+        return direct
+    for wave in buffer.waves:
+        part = wave.parts[0]
+        if loop.iv not in store.poly(part.access.row0).atoms():
+            continue
+        start = min(int(p.address[p.active].min()) for p in wave.parts)
+        written = e.memory.slot_of(buffer, start, part.slot)
+        for shift in (0, -1, -2, -3, -4, -5):
+            if shift == 0 and part.event.order > order:
+                continue
+
+            def moved(n: Node, shift: int = shift) -> Value | None:
+                return store.add(n, shift * loop.step) if n is loop.iv else None
+
+            if _same(store.substitute(written, moved), slot):
+                return store.substitute(part.access.row0, moved)
+    raise NotExpressible("no copy brings the K tile that the loop reads")
+
+
+def _key_read(e: Emission, loop: Loop) -> tuple[Buffer | None, Value, int, Value]:
+    from .memory import events_of
+
+    for event in events_of(loop.items):
+        value = getattr(event, "value", None)
+        found = e.shapes.contraction(value) if isinstance(value, Node) else None
+        if found is None and isinstance(value, Node):
+            found = next((c for c in (e.shapes.contraction(a) for a in value.args) if c is not None), None)
+        if found is not None and found.role == "qk":
+            right = found.right
+            if right.buffer is None:
+                return None, 0, event.order, right.direct.row0
+            return right.buffer, right.slot, event.order, 0
+    raise NotExpressible("no product of Q and K in the loop")
+
+
+def _same(a: Value, b: Value) -> bool:
+    if isinstance(a, Poly) and isinstance(b, Poly):
+        return a.key == b.key
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+# ---- copies
+# ---------------------------------------------------------------------------------------------------------------
+
+
+# ---- tiles
+# ----------------------------------------------------------------------------------------------------------------
+
+
+# ---- rows
+# -----------------------------------------------------------------------------------------------------------------
+
+
+# ---- stores
+# ---------------------------------------------------------------------------------------------------------------
+
+
+# ---- allocations
+# -----------------------------------------------------------------------------------------------------------
+
+
+def allocations(e: Emission) -> list[Op]:
+    """Alloc for shared buffers and register tiles."""
+    p = e.problem
+    result: list[Op] = []
+    for buffer in e.memory.buffers:
+        name = e.buffer_names.get(id(buffer))
+        if name is None:
+            continue
+        dtype = "float32" if buffer.element == 4 else "io"
+        origin = e.origin(buffer.waves[0].parts[0].event.place)
+        result.append(
+            Alloc(name, buffer.slots, buffer.rows, buffer.columns, dtype, "shared", layout_of(buffer), origin)
+        )
+    for name in sorted(e.tiles):
+        columns = p.D if name.startswith("O") else p.Bc
+        result.append(Alloc(name, 1, p.Br, columns, "float32", "register", "fragment" if e.q_register else "row"))
+    return result

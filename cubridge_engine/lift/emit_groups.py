@@ -1,0 +1,200 @@
+"""Which assignments belong together: the elements of a tile, the rows of a row vector, the stores of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import emit_rows, emit_tiles
+from .jobs import Job
+from .rewrite import NotExpressible
+from .shape_types import Row, Tile
+from .state import Emission, TileObject
+from .trace import Assign, MemoryStore
+from .values import Node, Poly, Value
+
+
+def tile_jobs(e: Emission, items: list[Any]) -> list[Job]:
+    per_object: dict[Any, dict[Any, list[Any]]] = {}
+    for item in items:
+        if isinstance(item, Assign) and item.cells.oid in e.objects:
+            per_object.setdefault(item.cells.oid, {}).setdefault(item.index, []).append(item)
+        elif isinstance(item, MemoryStore) and item.ptr.space == "shared":
+            key = e.shapes.memory.other_stores and _store_object(e, item)
+            if key:
+                per_object.setdefault(key[0], {}).setdefault(key[1], []).append(item)
+    jobs: list[Job] = []
+    for key, cells in per_object.items():
+        obj = e.objects[key]
+        collapsed = [_collapse(e, events) for _, events in sorted(cells.items(), key=lambda kv: str(kv[0]))]
+        counts = {len(c) for c in collapsed}
+        first = min((c[0] for c in collapsed), key=lambda x: x.order)
+        if len(counts) != 1 or len(collapsed) != len(obj.coordinates):
+            jobs.append(
+                Job(first.order, first.place, failing("elements of a tile that are treated differently"), (obj.name,))
+            )
+            continue
+        for step in zip(*collapsed, strict=True):
+            jobs.append(_tile_job(e, obj, list(step), [k for k, _ in sorted(cells.items(), key=lambda kv: str(kv[0]))]))
+    return jobs
+
+
+def _tile_job(e: Emission, obj: TileObject, events: list[Any], keys: list[Any]) -> Job:
+    first = min(events, key=lambda x: x.order)
+    tiles = [obj.coordinates[k] for k in keys]
+    values = [x.value for x in events]
+
+    def run() -> None:
+        emit_tiles.tile_step(e, obj, tiles, values, e.origin(first.place), first)
+
+    return Job(first.order, first.place, run, (obj.name,), lambda: e.hold(obj.name, values))
+
+
+def failing(why: str) -> Callable[[], None]:
+    def run() -> None:
+        raise NotExpressible(why)
+
+    return run
+
+
+def _collapse(e: Emission, events: list[Any]) -> list[Any]:
+    """Drop the unfinished states of a contraction."""
+    result: list[Any] = []
+    for event in events:
+        now = e.shapes.contraction(event.value)
+        before = e.shapes.contraction(result[-1].value) if result else None
+        if now is not None and before is not None and before.role == now.role and before.columns < now.columns:
+            result[-1] = event
+            continue
+        result.append(event)
+    return result
+
+
+def _store_object(e: Emission, item: MemoryStore) -> tuple[Any, Any] | None:
+    for key, obj in e.objects.items():
+        if isinstance(key, tuple) and key[0] == "shared" and id(item) in key[1]:
+            return key, key[2][id(item)]
+        assert obj is not None
+    return None
+
+
+def row_jobs(e: Emission, items: list[Any]) -> list[Job]:
+    cells: dict[tuple[int, int], list[Assign]] = {}
+    for item in items:
+        if isinstance(item, Assign) and item.cells.oid not in e.objects and _is_row_event(e, item):
+            cells.setdefault((item.cells.oid, item.index), []).append(item)
+    groups = _group_rows(e, cells)
+    events = [x for x in items if isinstance(x, Assign | MemoryStore)]
+    jobs: list[Job] = []
+    for name, members in groups:
+        steps = emit_rows.merge(list(members))
+        first = members[0][0].event
+        if steps is None:
+            jobs.append(
+                Job(first.order, first.place, failing("rows that are treated differently"), (name or first.cells.name,))
+            )
+            continue
+        box = [name]
+        for step in steps:
+            jobs.append(_row_job(e, box, bool(name), step, events))
+    return jobs
+
+
+def _row_job(e: Emission, box: list[str], is_state: bool, step: emit_rows.RowStep, events: list[Any]) -> Job:
+    def run() -> None:
+        later = [x for x in events if x.order > max(s.order for s in step.events)]
+        box[0] = emit_rows.row_step(e, box[0], is_state, step, later)
+
+    def recover() -> None:
+        box[0] = box[0] or e.fresh_name("r")
+        e.hold(box[0], [x.value for x in step.events], lanes=1)
+
+    return Job(step.order, step.events[0].place, run, (box[0] or "m",), recover)
+
+
+def _is_row_event(e: Emission, item: Assign) -> bool:
+    if isinstance(e.shapes.info(item.version), Row):
+        return True
+    name = e.state_names.get((item.cells.oid, item.index))
+    return name is not None and name not in e.tiles and not name.startswith(("O", "S", "P"))
+
+
+def _group_rows(e: Emission, cells: dict[tuple[int, int], list[Assign]]) -> list[tuple[str, list[list[Any]]]]:
+    """Elements that are one row vector: those of one array, those of one loop-carried state, scalars that are treated
+    alike.
+    """
+    groups: dict[Any, tuple[str, list[list[Any]]]] = {}
+    for key, events in cells.items():
+        steps = emit_rows.cell_steps(e, events)
+        state = e.state_names.get(key, "")
+        if state:
+            groups.setdefault(("state", state), (state, []))[1].append(steps)
+        elif events[0].cells.dims:
+            groups.setdefault(("array", key[0]), ("", []))[1].append(steps)
+        else:
+            _join_scalar(e, groups, steps)
+    return list(groups.values())
+
+
+def _join_scalar(e: Emission, groups: dict[Any, tuple[str, list[list[Any]]]], steps: list[Any]) -> None:
+    shape = tuple((s.kind, s.op, s.masks, skeleton(e, s.event.value, True)) for s in steps)
+    mine = _rows_of(e, steps)
+    count = 0
+    while (key := ("scalar", shape, count)) in groups:
+        taken: set[int] = set()
+        for other in groups[key][1]:
+            taken |= _rows_of(e, other)
+        if len(taken) < e.problem.Br and not taken & mine:
+            groups[key][1].append(steps)
+            return
+        count += 1
+    groups[key] = ("", [steps])
+
+
+def _rows_of(e: Emission, steps: list[Any]) -> set[int]:
+    info = e.shapes.info(steps[-1].event.version)
+    return set(info.i.tolist()) if isinstance(info, Row | Tile) else set()
+
+
+def skeleton(e: Emission, value: Value, top: bool = False) -> Any:
+    """The shape of an expression, rows and elements anonymous."""
+    if not isinstance(value, Node):
+        return "p" if isinstance(value, Poly) else repr(value)
+    info = e.shapes.info(value)
+    if not top or value.op in ("phi", "after"):
+        if isinstance(info, Tile):
+            return "T"
+        if value.op in ("ver", "phi", "after", "join") and isinstance(info, Row):
+            return "R"
+    if value.op == "ver" or (info is None and value.uniform):
+        return skeleton(e, value.args[0]) if value.op == "ver" else f"u{value.uid}"
+    return (value.op, *(skeleton(e, a) for a in value.args))
+
+
+def store_jobs(e: Emission, items: list[Any]) -> list[Job]:
+    by_root: dict[int, list[MemoryStore]] = {}
+    for item in items:
+        if isinstance(item, MemoryStore) and item.ptr.space == "global":
+            by_root.setdefault(item.ptr.root, []).append(item)
+    jobs: list[Job] = []
+    output = next((o for o in e.objects.values() if o.axis == "d"), None)
+    for root, events in by_root.items():
+        last = max(events, key=lambda x: x.order)
+        if root == e.problem.tensors.get("o"):
+            jobs.append(
+                Job(
+                    last.order,
+                    events[0].place,
+                    lambda events=events: emit_tiles.store_output(e, events, output),
+                    ("o",),
+                )
+            )
+        elif root == e.problem.tensors.get("lse"):
+            jobs.append(
+                Job(last.order, events[0].place, lambda events=events: emit_tiles.store_row(e, events, "lse"), ("lse",))
+            )
+        else:
+            jobs.append(
+                Job(last.order, events[0].place, failing("a store to a tensor that is neither O nor LSE"), ("o",))
+            )
+    return jobs

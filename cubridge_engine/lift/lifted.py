@@ -1,0 +1,114 @@
+"""`lift`: a CUDA source to a CuIR kernel with anchors, coverage and diagnostics. Never raises."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..diagnostics import Diagnostic, make
+from ..ir.anchors import Anchors
+from ..ir.nodes import For, If, Kernel, Op, Origin
+from ..source import SourceFile
+from . import lifting, select
+from .coverage import Coverage
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """The result of reading one kernel. `kernel` is None when nothing attention-like was found; `diagnostics` say
+    why.
+    """
+
+    kernel: Kernel | None
+    anchors: Anchors
+    coverage: Coverage
+    diagnostics: tuple[Diagnostic, ...]
+    summary: str
+    choices: tuple[str, ...] = ()  # names of all kernels of the file
+    seconds: float = 0.0
+    source: SourceFile | None = field(default=None, repr=False, compare=False)
+
+    def ops_at(self, line: int) -> list[Op]:
+        """The operations whose text (call site or callee) covers the 0-based `line`, outermost first."""
+        found: list[Op] = []
+
+        def visit(ops: tuple[Op, ...]) -> None:
+            for op in ops:
+                origin: Origin = getattr(op, "origin")  # noqa: B009 - every op has one, the base class does not say so
+                if any(s is not None and s.line <= line <= s.end_line for s in (origin.span, origin.callee)):
+                    found.append(op)
+                if isinstance(op, For):
+                    visit(op.body)
+                elif isinstance(op, If):
+                    visit((*op.body, *op.orelse))
+
+        if self.kernel is not None:
+            visit(self.kernel.body)
+        return found
+
+
+def lift(
+    source: SourceFile, *, kernel: str | None = None, instantiation: Mapping[str, int | str] | None = None
+) -> Lifted:
+    """Read the kernel named `kernel` (or the first that looks like attention) of `source` into CuIR.
+
+    `instantiation` gives template parameters by name; missing ones come from explicit instantiations, launches or
+    defaults.
+    """
+    key = (source.path, source.data, source.clean, kernel, tuple(sorted((instantiation or {}).items())))
+    if key in _CACHE:
+        return _CACHE[key]
+    start = time.perf_counter()
+    names = tuple(k.name for k in source.kernels())
+    best: Lifted | None = None
+    for name in [kernel] if kernel else names:
+        result = _guarded(source, name, instantiation or {}, names)
+        if best is None or result.coverage.score > best.coverage.score:
+            best = result
+        if result.coverage.complete:
+            break
+    if best is None:
+        best = Lifted(None, Anchors(), Coverage(), (make("CB120", source.span_of(0, 0)),), "no kernel found", names)
+    result = dataclasses.replace(best, seconds=time.perf_counter() - start, source=source)
+    while len(_CACHE) >= _CACHE_SIZE:
+        del _CACHE[next(iter(_CACHE))]
+    _CACHE[key] = result
+    return result
+
+
+_CACHE: dict[Any, Lifted] = {}
+_CACHE_SIZE = 16
+
+
+def _guarded(source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...]) -> Lifted:
+    """`_lift_one`, with a failure of the lifter itself as a diagnostic: reading never raises."""
+    try:
+        return _lift_one(source, name, given, names)
+    except Exception as error:  # the boundary of the room: any text may arrive here
+        found = make("CB127", source.span_of(0, 0), name=name, why=f"{type(error).__name__}: {error}")
+        return Lifted(None, Anchors(), Coverage(), (found,), f"{name}: could not be read", names)
+
+
+def _lift_one(source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...]) -> Lifted:
+    chosen = select.choose(source, name, given)
+    if chosen is None:
+        return Lifted(
+            None,
+            Anchors(),
+            Coverage(),
+            (make("CB121", source.span_of(0, 0), name=name, names=", ".join(names)),),
+            "",
+            names,
+        )
+    best: Lifted | None = None
+    for threads, block in chosen.blocks:
+        result = lifting.lift_kernel(source, chosen, threads, block)
+        if best is None or result.coverage.score > best.coverage.score:
+            best = Lifted(result.kernel, result.anchors, result.coverage, result.diagnostics, result.summary, names)
+        if result.coverage.complete:
+            break
+    assert best is not None
+    return best

@@ -1,0 +1,348 @@
+"""The state of symbolic execution: scopes, memory cells, predicates, events. What it executes is in the sibling
+modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..source import SourceFile
+from .syntax import Syn, convert, parse_fragment
+from .trace import Assign, Event, Place, Trace, Unknown
+from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Store, Value, is_uniform, same
+
+MAX_DEPTH = 16
+DEFAULT_BUDGET = 1_500_000
+
+
+class Stopped(Exception):
+    """A what-if run has reached its end."""
+
+
+class OutOfBudget(Exception):
+    """Execution took too many steps."""
+
+
+class Scope:
+    """Names visible at a point. `parent` is the enclosing scope."""
+
+    __slots__ = ("names", "parent")
+
+    def __init__(self, parent: Scope | None, names: dict[str, Any] | None = None) -> None:
+        self.parent = parent
+        self.names: dict[str, Any] = names if names is not None else {}
+
+    def find(self, name: str) -> Any:
+        """The binding of `name`, or None."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+
+@dataclass(slots=True)
+class Frame:
+    """One call in progress."""
+
+    call: Syn | None  # the call expression; None for the kernel itself
+    base: int = 0  # how many conditions held when the call began
+    returned: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])  # (condition, value)
+
+
+@dataclass(slots=True)
+class Definition:
+    """A function of the file, its syntax converted on first use."""
+
+    name: str
+    qualified: str
+    params: list[Syn]
+    body: Syn
+    template: list[Syn]
+
+
+class Machine:
+    """Executes one kernel for all threads of a block. Execution proper: `statements.py`, `expressions.py`,
+    `calls.py`.
+    """
+
+    def __init__(self, source: SourceFile, threads: int, block: tuple[int, int, int]) -> None:
+        self.source = source
+        self.store = Store(threads)
+        self.block = block
+        self.trace = Trace()
+        self.items: list[Any] = self.trace.items
+        self.frames: list[Frame] = []
+        self.predicates: list[Value] = []  # divergent conditions that hold here
+        self.path: list[Value] = []  # all conditions that hold here, uniform ones too
+        self.logs: list[dict[tuple[int, int], tuple[Cells, int, Value]]] = []
+        self.silent = 0  # > 0: events are not recorded (a rehearsal, or inside a divergent branch)
+        self.rehearsal = False
+        self.thorough = False  # a rehearsal that runs inner loops to their end
+        self.order = 0
+        self.oid = 0
+        self.epoch = 0
+        self.steps = 0
+        self.statement: Syn | None = None
+        self.shared_top = 0
+        self.shared_declared: dict[tuple[int, int], Ptr] = {}
+        self.shared_values: list[tuple[Value, Value]] = []
+        self.globals = Scope(None)
+        self.constants: dict[str, tuple[list[Syn], Syn, Syn]] = {}  # name -> template parameters, declaration, value
+        self.aliases: dict[str, tuple[list[Syn], Syn]] = {}
+        self.functions: dict[str, list[Definition]] = {}
+        self.param_sizes: dict[int, int] = {}  # element size of pointer parameters, by position
+        self.snapshots: dict[tuple[int, int], dict[str, Value]] = {}  # statement of the kernel -> visible scalars
+        self.noted: dict[tuple[int, int], Value] = {}  # expression of the kernel -> its first value
+        self.overrides: dict[tuple[int, int], Value] = {}  # expression -> value instead of its own (what-if runs)
+        self.stop_at: tuple[int, int] | None = None  # loop before which a what-if run ends
+        self.macro_cache: dict[tuple[str, str], Syn | None] = {}
+        tid = np.arange(threads, dtype=np.int64)
+        bx, by, _ = block
+        self.thread = {
+            "x": self.store.array(tid % bx),
+            "y": self.store.array(tid // bx % by),
+            "z": self.store.array(tid // (bx * by)),
+        }
+        self._read_file()
+
+    # ---- the file -----------------------------------------------------------------------------------------------
+
+    def _read_file(self) -> None:
+        data = self.source.clean
+        for name, found in self.source.functions().items():
+            for f in found:
+                template = (
+                    [] if f.template is None else _template_parameters(convert_child(f.template, "parameters", data))
+                )
+                params = [k for k in convert(f.params, data).kids if "parameter_declaration" in k.type]
+                self.functions.setdefault(name, []).append(
+                    Definition(name, f.qualified_name, params, convert(f.body, data), template)
+                )
+        self._read_declarations(self.source.root, data)
+
+    def _read_declarations(self, root: Any, data: bytes) -> None:
+        for child in root.named_children:
+            if child.type in ("namespace_definition", "linkage_specification", "declaration_list"):
+                body = child.child_by_field_name("body") if child.type != "declaration_list" else child
+                if body is not None:
+                    self._read_declarations(body, data)
+                continue
+            template: list[Syn] = []
+            if child.type == "template_declaration":
+                template = _template_parameters(convert_child(child, "parameters", data))
+                inner = [c for c in child.named_children if c.type in ("declaration", "alias_declaration")]
+                if not inner:
+                    continue
+                child = inner[0]
+            if child.type in ("declaration", "alias_declaration", "type_definition", "enum_specifier"):
+                self.read_declaration(convert(child, data), template)
+
+    def read_declaration(self, syn: Syn, template: list[Syn]) -> None:
+        """Remember a file-level constant or type name; it is evaluated when used."""
+        kind = syn.get("type")
+        if syn.type == "alias_declaration" and (name := syn.get("name")) and kind:
+            self.aliases[name.text] = (template, kind)
+        elif syn.type == "type_definition" and kind:
+            for d in syn.lists.get("declarator", []):
+                self.aliases[d.text] = (template, kind)
+        elif syn.type == "declaration":
+            for d in syn.lists.get("declarator", []):
+                name, value = d.get("declarator"), d.get("value")
+                if d.type == "init_declarator" and name is not None and value is not None:
+                    self.constants[name.text] = (template, syn, value)
+
+    # ---- places and events ----------------------------------------------------------------------------------------
+
+    def place(self, syn: Syn | None = None) -> Place:
+        """Where execution is: the call in the kernel's body, and the statement inside the callee."""
+        here = syn or self.statement
+        at = (here.start, here.end) if here else (0, 0)
+        outer = next((f.call for f in self.frames if f.call is not None), None)
+        if outer is None:
+            return Place(at)
+        return Place((outer.start, outer.end), at)
+
+    def next_order(self) -> int:
+        """A new position in program order."""
+        self.order += 1
+        return self.order
+
+    def record(self, event: Event) -> None:
+        """Append an event unless this is a rehearsal."""
+        if not self.rehearsal:
+            self.items.append(event)
+
+    def tick(self) -> None:
+        """Count a step."""
+        self.steps += 1
+        if self.steps > DEFAULT_BUDGET:
+            raise OutOfBudget
+
+    def unknown(self, syn: Syn, why: str) -> None:
+        """A statement without meaning: recorded, and execution goes on."""
+        if self.rehearsal:
+            return
+        self.trace.unknown_statements.add((syn.start, syn.end))
+        self.items.append(Unknown(self.next_order(), self.place(syn), why))
+
+    def snapshot(self, syn: Syn, scope: Scope) -> None:
+        """Remember what the visible scalars hold before a statement of the kernel's body runs for the first time."""
+        key = (syn.start, syn.end)
+        if self.rehearsal or len(self.frames) != 1 or key in self.snapshots:
+            return
+        found: dict[str, Value] = {}
+        here: Scope | None = scope
+        while here is not None and here is not self.globals:
+            for name, binding in here.names.items():
+                if name not in found and isinstance(binding, Cells) and not binding.dims:
+                    value = binding.values[0]
+                    if isinstance(value, int | Poly | Node) and not isinstance(value, bool):
+                        found[name] = value
+            here = here.parent
+        self.snapshots[key] = found
+
+    # ---- cells ------------------------------------------------------------------------------------------------------
+
+    def new_cells(self, name: str, ctype: CType, dims: tuple[int, ...], start: int) -> Cells:
+        """A local variable or array with undefined contents."""
+        self.oid += 1
+        return Cells(self.oid, name, ctype, dims, start)
+
+    def write(self, cells: Cells, index: int, value: Value) -> None:
+        """Assign an element, remembering the old value for branches that are being merged."""
+        if not 0 <= index < len(cells.values):
+            raise NotUnderstood(f"an element of {cells.name} that does not exist")
+        if self.logs:
+            self.logs[-1].setdefault((cells.oid, index), (cells, index, cells.values[index]))
+        if tracked(cells, value) and not self.rehearsal:
+            node = self.store.fresh("ver", (value,), (cells.oid, index), value_kind(value), is_uniform(value))
+            cells.values[index] = node
+            if not self.silent:
+                self.items.append(Assign(self.next_order(), self.place(), cells, index, value, node))
+        else:
+            cells.values[index] = value
+
+    def write_quietly(self, cells: Cells, index: int, value: Value) -> None:
+        """Assign without an event (loop counters and loop-carried values), but so that an enclosing branch can undo
+        it.
+        """
+        if self.logs:
+            self.logs[-1].setdefault((cells.oid, index), (cells, index, cells.values[index]))
+        cells.values[index] = value
+
+    def merge_branches(
+        self,
+        condition: Value,
+        then: Mapping[tuple[int, int], tuple[Cells, int, Value]],
+        orelse: Mapping[tuple[int, int], tuple[Cells, int, Value]],
+        then_values: Mapping[tuple[int, int], Value],
+        *,
+        divergent: bool,
+        inner: Place | None,
+    ) -> None:
+        """After both branches ran (cells now hold the else values): every element written becomes a selection."""
+        for key in {**then, **orelse}:
+            cells, index, _ = then.get(key) or orelse[key]
+            a = then_values[key] if key in then else orelse[key][2]
+            b = cells.values[index]
+            if key not in orelse:
+                b = then[key][2]
+            value = self.select(condition, a, b)
+            if self.logs:
+                old = then[key][2] if key in then else orelse[key][2]
+                self.logs[-1].setdefault(key, (cells, index, old))
+            if divergent and tracked(cells, value) and not self.rehearsal:
+                node = self.store.fresh("ver", (value,), key, value_kind(value), is_uniform(value))
+                cells.values[index] = node
+                if not self.silent:
+                    self.items.append(Assign(self.next_order(), self.place(), cells, index, value, node, inner))
+            elif not divergent and tracked(cells, value) and not self.rehearsal and not same(a, b):
+                cells.values[index] = self.store.fresh(
+                    "join", (condition, a, b), key, value_kind(value), is_uniform(value)
+                )
+            else:
+                cells.values[index] = value
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        """``condition ? a : b``."""
+        if isinstance(condition, bool | int):
+            return a if condition else b
+        if same(a, b):
+            return a
+        if a is UNDEFINED or a is None:
+            return b
+        if b is UNDEFINED or b is None:
+            return a
+        if isinstance(a, Ptr) and isinstance(b, Ptr) and a.space == b.space and a.root is b.root:
+            return Ptr(a.space, a.root, self.select(condition, a.offset, b.offset), a.ctype, a.dims)
+        if isinstance(condition, Node) and condition.op == "not":
+            return self.select(condition.args[0], b, a)
+        kind = "float" if "float" in (value_kind(a), value_kind(b)) else value_kind(a)
+        return self.store.node("select", (condition, a, b), kind=kind)
+
+    # ---- macros -----------------------------------------------------------------------------------------------------
+
+    def expand(self, name: str, arguments: list[str] | None, at: Syn) -> Syn | None:
+        """The parsed expansion of a macro, or None when `name` is none (or its text cannot be parsed)."""
+        macro = self.source.macros.get(name)
+        if macro is None or (macro.params is None) != (arguments is None):
+            return None
+        text = macro.body
+        if macro.params is not None and arguments is not None:
+            params = [p.strip() for p in macro.params]
+            if len(params) != len(arguments):
+                return None
+            text = substitute_words(text, dict(zip(params, arguments, strict=True)))
+        key = (name, text)
+        if key not in self.macro_cache:
+            self.macro_cache[key] = parse_fragment(text, (at.start, at.end))
+        return self.macro_cache[key]
+
+
+def substitute_words(text: str, mapping: Mapping[str, str]) -> str:
+    """Replace whole identifiers outside string literals."""
+    import re
+
+    def swap(match: re.Match[str]) -> str:
+        word = match.group(0)
+        return mapping.get(word, word)
+
+    return re.sub(r'"(?:\\.|[^"\\])*"|[A-Za-z_]\w*', swap, text)
+
+
+def tracked(cells: Cells, value: Value) -> bool:
+    """True for what can become part of a tile or a row vector: floats, packed registers."""
+    return (
+        isinstance(value, float)
+        or (isinstance(value, Node) and value.kind in ("float", "reg", "wide"))
+        or (cells.ctype.kind in ("float", "half", "bf16") and not isinstance(value, Ptr))
+    )
+
+
+def value_kind(value: Value) -> str:
+    """int | float | bool | reg | wide | pointer | other."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | Poly):
+        return "int"
+    if isinstance(value, float):
+        return "float"
+    if isinstance(value, Node):
+        return value.kind
+    return "pointer" if isinstance(value, Ptr) else "other"
+
+
+def convert_child(node: Any, name: str, data: bytes) -> Syn | None:
+    """The converted child of that field name."""
+    child = node.child_by_field_name(name)
+    return convert(child, data) if child is not None else None
+
+
+def _template_parameters(syn: Syn | None) -> list[Syn]:
+    return [k for k in syn.kids if "parameter_declaration" in k.type] if syn is not None else []

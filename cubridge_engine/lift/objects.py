@@ -1,0 +1,132 @@
+"""The named things of a kernel: buffers, tiles held by variables or shared regions, loop-carried states, outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import addresses
+from .addresses import MemoryError_
+from .emit_tiles import store_parts
+from .shape_types import Row, Tile, look
+from .state import Emission, TileObject
+from .trace import Assign, Loop, MemoryStore
+from .values import Node, Value
+
+
+def outputs(e: Emission) -> None:
+    """O is stored with tile elements, LSE with row values; learns their addresses."""
+    p = e.problem
+    for event in e.memory.global_stores:
+        parts = store_parts(event.value)
+        info = e.shapes.info(parts[0])
+        root = event.ptr.root
+        if isinstance(info, Tile) and info.axis == "d" and "o" not in p.tensors:
+            p.tensors["o"] = root
+        elif isinstance(info, Row) and "lse" not in p.tensors:
+            p.tensors["lse"] = root
+        if root == p.tensors.get("o"):
+            e.memory.element_sizes.setdefault(root, max(1, event.size // len(parts)))
+            e.memory.learn_stride(root, event.ptr.offset, list(event.predicates))
+
+
+def name_things(e: Emission) -> None:
+    """Names of buffers, tile objects and loop-carried states."""
+    p = e.problem
+    for buffer in e.memory.buffers:
+        role = next((r for r, t in p.tensors.items() if t == buffer.tensor), None)
+        if role is not None:
+            e.buffer_names[id(buffer)] = f"{role.upper()}s"
+    e.used_names |= {"m", "l", *e.writer.param_names.values()}
+    find_objects(e)
+    for event in addresses.events_of(e.machine.trace.items):
+        if isinstance(event, Loop) and event is e.kv_loop:
+            for carried in event.carried:
+                name_state(e, carried)
+
+
+def find_objects(e: Emission) -> None:
+    """Local variables and shared regions that hold a whole tile."""
+    p = e.problem
+    coordinates: dict[tuple[str, Any], dict[Any, Tile]] = {}
+    rows: set[int] = set()  # variables that fold a tile: they start as an element and end as a row value
+    for event in addresses.events_of(e.machine.trace.items):
+        if isinstance(event, Assign) and isinstance(e.shapes.info(event.version), Row):
+            rows.add(event.cells.oid)
+        if isinstance(event, Assign) and isinstance(info := e.shapes.info(event.version), Tile):
+            coordinates.setdefault((info.axis, event.cells.oid), {})[event.index] = info
+    for (axis, key), tiles in coordinates.items():
+        if key not in rows and covers(tiles, p.Br * (p.Bc if axis == "j" else p.D)):
+            e.objects[key] = TileObject(key, axis, "S" if axis == "j" else "O", tiles)
+    shared_objects(e)
+
+
+def shared_objects(e: Emission) -> None:
+    """Tiles that threads store to shared memory: grouped by the addresses they cover."""
+    regions: list[tuple[int, int, str, list[tuple[MemoryStore, Tile]]]] = []
+    for event in e.memory.other_stores:
+        info = e.shapes.info(event.value)
+        if not isinstance(info, Tile):
+            continue
+        try:
+            numbers, uniform = addresses.split_uniform(e.machine.store, event.ptr.offset)
+        except MemoryError_:
+            continue
+        if uniform != 0:
+            continue
+        low, high = int(numbers.min()), int(numbers.max()) + event.size
+        joined = [(event, info)]
+        rest: list[tuple[int, int, str, list[tuple[MemoryStore, Tile]]]] = []
+        for r in regions:
+            if r[2] == info.axis and r[0] < high and low < r[1]:
+                low, high, joined = min(low, r[0]), max(high, r[1]), [*r[3], *joined]
+            else:
+                rest.append(r)
+        regions = [*rest, (low, high, info.axis, joined)]
+    for low, high, axis, members in regions:
+        cells = {id(event): (_address_key(e, event)) for event, _ in members}
+        tiles = {cells[id(event)]: info for event, info in members}
+        if covers(tiles, e.problem.Br * (e.problem.Bc if axis == "j" else e.problem.D)):
+            key = ("shared", frozenset(cells), _Mapping(cells), low, high)
+            e.objects[key] = TileObject(key, axis, "S" if axis == "j" else "O", dict(tiles))
+
+
+class _Mapping(dict[int, Any]):
+    """A dict that can be part of a key: compared by identity."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _address_key(e: Emission, event: MemoryStore) -> bytes:
+    return addresses.split_uniform(e.machine.store, event.ptr.offset)[0].tobytes()
+
+
+def covers(tiles: dict[Any, Tile], count: int) -> bool:
+    """True when the elements are all of a tile of that size."""
+    seen = np.unique(np.concatenate([t.i * 65536 + t.c for t in tiles.values()]))
+    return len(seen) == count
+
+
+def name_state(e: Emission, carried: Any) -> None:
+    """m for what a maximum updates, l for what a sum updates, the object's name for tiles."""
+    key = (carried.cells.oid, carried.index)
+    info = e.shapes.info(carried.after)
+    if isinstance(info, Tile) and carried.cells.oid in e.objects:
+        e.state_names[key] = e.objects[carried.cells.oid].name
+    elif isinstance(info, Row):
+        e.state_names[key] = "m" if is_maximum(carried.after) else "l"
+
+
+def is_maximum(value: Value, depth: int = 8) -> bool:
+    """True when a row value is a running maximum."""
+    node = look(value)
+    if not isinstance(node, Node) or depth == 0:
+        return False
+    if node.op in ("join", "select"):
+        return any(is_maximum(a, depth - 1) for a in node.args[1:])
+    return node.op == "max"

@@ -1,0 +1,90 @@
+"""Reads of extra tensors: from one linear element index to logical indices and strides."""
+
+from __future__ import annotations
+
+from ..ir.expr import Call, Const, Expr, Var, walk
+from ..ir.simplify import linear_terms, simplify
+
+_AXES = ("b", "h", "hk", "i", "j")
+
+
+def split_index(
+    byte_index: Expr, size: int, types: dict[str, str], name: str
+) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """(logical indices, element strides) of an access ``name[byte_index / size]``.
+
+    ``slopes[h]`` -> ((h), (1)); ``bias[(b * H + h) * Sq * Sk + i * Sk + j]`` -> ((b, h, i, j), (H*Sq*Sk, Sq*Sk, Sk,
+    1)). What is not a
+    product of one index and a stride stays together as the last index, with stride 1.
+    """
+    parts = _products(byte_index, types)
+    by_axis: dict[str, list[tuple[int, list[Expr]]]] = {}
+    rest: list[tuple[int, list[Expr]]] = []
+    for factor, atoms in parts:
+        if factor % size:
+            return (byte_index,), (Const(1),)
+        factor //= size
+        axes = [a for a in atoms if isinstance(a, Var) and a.name in _AXES]
+        inner = {v.name for a in atoms for v in walk(a) if isinstance(v, Var)} & set(_AXES)
+        if len(axes) == 1 and inner == {axes[0].name}:
+            others = [a for a in atoms if a is not axes[0]]
+            by_axis.setdefault(axes[0].name, []).append((factor, others))
+        else:
+            rest.append((factor, atoms))
+    if not _separable(by_axis, rest):
+        for axis in ("i", "j"):
+            rest.extend((f, [Var(axis), *others]) for f, others in by_axis.pop(axis, []))
+    indices: list[Expr] = []
+    strides: list[Expr] = []
+    for axis in _AXES:
+        if axis in by_axis:
+            indices.append(Var(axis))
+            strides.append(simplify(_sum(by_axis[axis]), types))
+    if rest or not indices:
+        indices.append(simplify(_sum(rest), types) if rest else Const(0))
+        strides.append(Const(1))
+    return tuple(indices), tuple(strides)
+
+
+def _separable(by_axis: dict[str, list[tuple[int, list[Expr]]]], rest: list[tuple[int, list[Expr]]]) -> bool:
+    """i and j are axes of their own unless they are mixed into one (relative) index or something is left over."""
+    if rest:
+        return False
+    unit = [a for a in ("i", "j") if any(not others and abs(f) == 1 for f, others in by_axis.get(a, []))]
+    negative = any(f < 0 for terms in by_axis.values() for f, _ in terms)
+    return len(unit) < 2 and not negative
+
+
+def _products(expr: Expr, types: dict[str, str]) -> list[tuple[int, list[Expr]]]:
+    """An integer expression as a list of (factor, atoms): products multiplied out."""
+    terms, constant = linear_terms(expr, types)
+    result: list[tuple[int, list[Expr]]] = []
+    for atom, factor in terms.items():
+        result.extend((factor * f, atoms) for f, atoms in _expand(atom, types))
+    if constant:
+        result.append((constant, []))
+    return result
+
+
+def _expand(expr: Expr, types: dict[str, str]) -> list[tuple[int, list[Expr]]]:
+    if isinstance(expr, Const):
+        return [(int(expr.value), [])]
+    if isinstance(expr, Call) and expr.op == "mul":
+        return [
+            (fa * fb, [*a, *b]) for fa, a in _products(expr.args[0], types) for fb, b in _products(expr.args[1], types)
+        ]
+    return [(1, [expr])]
+
+
+def _sum(terms: list[tuple[int, list[Expr]]]) -> Expr:
+    result: Expr | None = None
+    for factor, atoms in terms:
+        term: Expr | None = None
+        for atom in atoms:
+            term = atom if term is None else Call("mul", (term, atom))
+        if term is None:
+            term = Const(factor)
+        elif factor != 1:
+            term = Call("mul", (term, Const(factor)))
+        result = term if result is None else Call("add", (result, term))
+    return result if result is not None else Const(0)

@@ -1,0 +1,146 @@
+"""Source spellings of canonical names at a place of the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ir.anchors import Names
+from ..ir.nodes import Kernel
+from .addresses import Ints
+from .state import Emission, lane_of
+from .values import Node, Poly, Value, same
+
+
+def names_at(e: Emission, kernel: Kernel, key: tuple[int, int] | None, rows: Ints | None = None) -> Names:
+    """Canonical name -> text, from what the visible variables hold before the statement `key`."""
+    snapshot = e.machine.snapshots.get(key, {}) if key is not None else {}
+    p = e.problem
+    text: dict[str, str] = {}
+    for param in kernel.params:
+        name = source_name(param)
+        if param.role in ("Sq", "Sk", "H", "Hkv", "B"):
+            text[param.role] = name
+        if param.role in ("scale", "scale_log2"):
+            text[param.role] = name
+        if param.role in ("scale", "scale_log2", "scalar", "flag"):
+            text[param.name] = name
+    if p.shared_length and "Sq" in text:
+        text["Sk"] = text["Sq"]
+    wanted: list[tuple[str, Value]] = [("q0", p.q_row0), ("qt", p.q_tile), ("h", p.h), ("b", p.b), ("hk", p.hk)]
+    if e.body_kv0 is not None:
+        wanted.append(("kv0", e.body_kv0))
+    if p.b is p.h:
+        wanted = [w for w in wanted if w[0] not in ("b", "h", "hk")]
+    for canonical, value in wanted:
+        found = variable_with(snapshot, value) or spelled(e, value)
+        if found is not None and (canonical != "kv0" or found in snapshot or _loop_in_scope(e, snapshot)):
+            text[canonical] = found
+    lane = lane_text(e, snapshot)
+    if lane is not None:
+        text["lane"] = lane
+    if rows is not None:
+        row = variable_with(snapshot, row_value(e, rows))
+        if row is not None:
+            text["row"] = row
+    return Names(text)
+
+
+def source_name(param: Any) -> str:
+    """The parameter's name in the file."""
+    return param.name[2:] if param.name.startswith("p_") and param.name[2:] in _RESERVED else param.name
+
+
+_RESERVED = frozenset(
+    [
+        "i",
+        "j",
+        "s",
+        "b",
+        "h",
+        "hk",
+        "q0",
+        "kv0",
+        "qt",
+        "lane",
+        "t",
+        "m",
+        "l",
+        "bx",
+        "by",
+        "bz",
+        "Sq",
+        "Sk",
+        "H",
+        "Hkv",
+        "B",
+        "D",
+        "n_tiles",
+    ]
+)
+
+
+def _loop_in_scope(e: Emission, snapshot: dict[str, Value]) -> bool:
+    return e.kv_loop is not None and any(v is e.kv_loop.iv for v in snapshot.values())
+
+
+def variable_with(snapshot: dict[str, Value], value: Value) -> str | None:
+    """A visible variable that holds exactly this value."""
+    if isinstance(value, int):
+        return None
+    return next((name for name, held in snapshot.items() if same(held, value)), None)
+
+
+def spelled(e: Emission, value: Value) -> str | None:
+    """An expression text for a value that no variable holds: over block indices and the loop variable."""
+    if isinstance(value, Node):
+        return _atom(e, value)
+    if not isinstance(value, Poly):
+        return None
+    parts: list[str] = []
+    for m, c in value.terms.items():
+        if not isinstance(c, int) or len(m) > 1 or (not m and c < 0):
+            return None
+        atom = _atom(e, m[0]) if m else ""
+        if atom is None:
+            return None
+        parts.append(str(c) if not m else atom if c == 1 else f"{atom} * {c}")
+    text = " + ".join(parts)
+    return f"({text})" if " " in text else text
+
+
+def _atom(e: Emission, node: Node) -> str | None:
+    if node.op == "block":
+        return f"blockIdx.{node.data}"
+    if e.kv_loop is not None and node is e.kv_loop.iv:
+        return e.kv_loop.name
+    return None
+
+
+def row_value(e: Emission, rows: Ints) -> Value:
+    """The global row of each thread."""
+    store = e.machine.store
+    return store.add(e.problem.q_row0, store.array(rows))
+
+
+def lane_text(e: Emission, snapshot: dict[str, Value]) -> str | None:
+    """The lane within a row, when several threads share one: a variable, or a remainder of one."""
+    rows = next((next(iter(o.coordinates.values())).i for o in e.objects.values() if o.axis == "j"), None)
+    if rows is None:
+        return None
+    lane = lane_of(rows)
+    count = int(lane.max()) + 1
+    if count == 1:
+        return "0"
+    store = e.machine.store
+    direct = variable_with(snapshot, store.array(lane))
+    if direct is not None:
+        return direct
+    for name, value in snapshot.items():
+        numbers = value.numeric() if isinstance(value, Poly) else None
+        if numbers is not None and np.array_equal(numbers % count, lane):
+            return f"({name} % {count})"
+    x = e.machine.thread["x"]
+    numbers = x.numeric() if isinstance(x, Poly) else None
+    return f"(threadIdx.x % {count})" if numbers is not None and np.array_equal(numbers % count, lane) else None

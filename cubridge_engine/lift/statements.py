@@ -1,0 +1,404 @@
+"""Execution of statements: declarations, branches, loops. A result is None, 'break', 'continue' or 'return'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import arithmetic, calls, conditions, dispatch, loops, machine, places
+from .ctypes_table import TYPES
+from .machine import Machine, Scope, Stopped, value_kind
+from .syntax import Syn
+from .trace import Branch, Place
+from .values import Cells, CType, Function, NotUnderstood, Ptr, Value, is_uniform
+
+Signal = str | None
+_TERMINAL = frozenset({"return_statement", "continue_statement", "break_statement"})
+_MOST_ELEMENTS = 1 << 14  # of one dimension of a thread's own array
+DYNAMIC_SHARED = 1 << 20  # address of the extern __shared__ array; static ones start at 0
+
+
+def execute(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    """Execute one statement; what has no meaning becomes an Unknown event."""
+    rule = RULES.get(syn.type)
+    if rule is None:
+        m.unknown(syn, f"{syn.type.replace('_', ' ')} is not known to the lifter")
+        return None
+    if syn.type in _SIMPLE:
+        m.statement = syn
+        m.trace.executed.add((syn.start, syn.end))
+        m.snapshot(syn, scope)
+        try:
+            return rule(m, syn, scope)
+        except NotUnderstood as why:
+            m.unknown(syn, str(why))
+            poison(m, syn, scope)
+            return None
+    return rule(m, syn, scope)
+
+
+def poison(m: Machine, syn: Syn, scope: Scope) -> None:
+    """After a statement that was not understood, whatever it may have written has no known value."""
+    for kid in syn.walk():
+        target: Syn | None = None
+        if kid.type in ("assignment_expression", "update_expression"):
+            target = kid.get("left") or kid.get("argument")
+            while target is not None and target.type != "identifier":
+                target = target.get("argument") or (target.kids[0] if target.kids else None)
+        elif (
+            kid.type == "identifier"
+            and syn.type == "expression_statement"
+            and syn.kids[0].type in ("call_expression", "gnu_asm_expression")
+        ):
+            target = kid
+        elif kid.type == "init_declarator":
+            target = kid.get("declarator")
+        found = scope.find(target.text) if target is not None else None
+        if isinstance(found, Ptr) and found.space == "local":
+            found = found.root
+        if isinstance(found, Cells) and found.values and not isinstance(found.values[0], Function):
+            for index, old in enumerate(found.values):
+                if not isinstance(old, Ptr):
+                    kind = value_kind(old)
+                    m.write(found, index, m.store.fresh("unknown", (old,) if kind == "float" else (), None, kind))
+
+
+def execute_all(m: Machine, kids: list[Syn], scope: Scope) -> Signal:
+    """Statements in order. After an ``if`` that leaves, the rest is its else branch."""
+    for at, kid in enumerate(kids):
+        if kid.type == "if_statement" and _leaves(kid.get("consequence")) and kid.get("alternative") is None:
+            return _if(m, kid, scope, kids[at + 1 :])
+        signal = execute(m, kid, scope)
+        if signal is not None:
+            return signal
+    return None
+
+
+def _leaves(syn: Syn | None) -> bool:
+    while syn is not None and syn.type == "compound_statement":
+        syn = syn.kids[-1] if syn.kids else None
+    return syn is not None and syn.type in _TERMINAL
+
+
+def _compound(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    return execute_all(m, syn.kids, Scope(scope))
+
+
+def _expression(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    if syn.kids:
+        dispatch.evaluate(m, syn.kids[0], scope)
+    return None
+
+
+def _return(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    value = dispatch.evaluate(m, syn.kids[0], scope) if syn.kids else None
+    calls.returned(m, value)
+    return "return"
+
+
+# ---- declarations
+# -----------------------------------------------------------------------------------------------------
+
+
+def _declaration(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    kind = syn.get("type")
+    if kind is None:
+        return None
+    shared = any(k.text == "__shared__" for k in syn.kids) or "__shared__" in syn.text.split("=")[0].split()
+    ctype = places.read_type(m, kind, scope)
+    for declarator in syn.lists.get("declarator", []):
+        _declare(m, declarator, ctype, scope, syn, shared)
+    return None
+
+
+def _declare(m: Machine, declarator: Syn, ctype: CType, scope: Scope, syn: Syn, shared: bool) -> None:
+    value = declarator.get("value") if declarator.type == "init_declarator" else None
+    inner = declarator.get("declarator") if declarator.type == "init_declarator" else declarator
+    dims: list[int] = []
+    reference = False
+    while inner is not None and inner.type not in ("identifier", "type_identifier"):
+        if inner.type == "array_declarator":
+            size = inner.get("size")
+            extent = dispatch.evaluate(m, size, scope) if size is not None else 0
+            if not isinstance(extent, int):
+                raise NotUnderstood("an array whose size is not constant")
+            dims.insert(0, extent)
+        elif inner.type == "pointer_declarator":
+            ctype = CType(ctype.name, ctype.size, ctype.kind, ctype.pointer + 1, ctype.signed)
+        elif inner.type == "reference_declarator":
+            reference = True
+        inner = inner.get("declarator") or next(
+            (k for k in reversed(inner.kids) if "declarator" in k.type or k.type == "identifier"), None
+        )
+    if inner is None:
+        raise NotUnderstood("a declaration without a name")
+    if shared:
+        scope.names[inner.text] = _shared(m, syn, inner, ctype, tuple(dims))
+        return
+    if reference and value is not None:
+        scope.names[inner.text] = places.place(m, value, scope)[0]
+        return
+    if not all(0 < d <= _MOST_ELEMENTS for d in dims):
+        raise NotUnderstood("an array without elements, or with very many")
+    cells = m.new_cells(inner.text, ctype, tuple(dims), inner.start)
+    scope.names[inner.text] = cells
+    if ctype.kind == "other" and not ctype.pointer and value is None:
+        raise NotUnderstood(f"a variable of type {ctype.name}")
+    if value is not None:
+        _initialise(m, cells, value, scope)
+
+
+def _shared(m: Machine, syn: Syn, name: Syn, ctype: CType, dims: tuple[int, ...]) -> Ptr:
+    key = (name.start, name.end)
+    if key not in m.shared_declared:
+        if "extern" in syn.text.split("__shared__")[0]:
+            m.shared_declared[key] = Ptr("shared", None, DYNAMIC_SHARED, ctype, dims or (0,))
+        else:
+            size = ctype.size
+            for d in dims:
+                size *= d
+            m.shared_declared[key] = Ptr("shared", None, m.shared_top, ctype, dims)
+            m.shared_top += (size + 127) // 128 * 128
+    return m.shared_declared[key]
+
+
+def _initialise(m: Machine, cells: Cells, value: Syn, scope: Scope) -> None:
+    if value.type in ("initializer_list", "argument_list"):
+        flat = _flatten(value)
+        if value.type == "argument_list" and len(flat) > 1:
+            m.write(cells, 0, calls.construct(m, cells.ctype, [dispatch.evaluate(m, k, scope) for k in flat]))
+            return
+        for at in range(len(cells.values)):
+            item: Value = dispatch.evaluate(m, flat[at], scope) if at < len(flat) else 0
+            m.write(cells, at, places.to_type(m, item, cells.ctype))
+        return
+    result = dispatch.evaluate(m, value, scope)
+    if cells.ctype.kind == "auto" and not cells.ctype.pointer:
+        kind = "float" if machine.value_kind(result) == "float" else "int"
+        cells.ctype = result.ctype if isinstance(result, Ptr) else TYPES[kind]
+        m.write(cells, 0, result)
+        return
+    if cells.dims and isinstance(result, Ptr):
+        raise NotUnderstood("copy of an array")
+    m.write(cells, 0, places.to_type(m, result, cells.ctype))
+
+
+def _flatten(value: Syn) -> list[Syn]:
+    return [x for kid in value.kids for x in (_flatten(kid) if kid.type == "initializer_list" else [kid])]
+
+
+def _alias(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    kind, name = syn.get("type"), syn.get("name") or syn.get("declarator")
+    if kind is not None and name is not None:
+        scope.names[name.text] = places.read_type(m, kind, scope)
+    return None
+
+
+# ---- branches
+# ---------------------------------------------------------------------------------------------------------
+
+
+def _if(m: Machine, syn: Syn, scope: Scope, rest: list[Syn] | None = None) -> Signal:
+    condition_syn = syn.get("condition")
+    inner = Scope(scope)
+    m.statement = syn
+    m.trace.executed.add((syn.start, syn.end))
+    m.snapshot(syn, scope)
+    try:
+        if condition_syn is None:
+            raise NotUnderstood("if without a condition")
+        value_syn = condition_syn.get("value") or condition_syn.kids[-1]
+        condition = arithmetic.boolean(m, dispatch.evaluate(m, value_syn, inner))
+    except NotUnderstood as why:
+        m.unknown(syn, str(why))
+        return execute_all(m, rest, scope) if rest else None
+    then = syn.get("consequence")
+    alternative = syn.get("alternative")
+    orelse = alternative.kids if alternative is not None else []
+    if isinstance(condition, bool):
+        if condition and then is not None:
+            signal = execute(m, then, inner)
+        else:
+            signal = execute_all(m, orelse, inner)
+        return signal if signal is not None or rest is None else execute_all(m, rest, scope)
+    span = (value_syn.start, value_syn.end)
+    return _branch(
+        m,
+        syn,
+        condition,
+        span,
+        [then] if then else [],
+        orelse if rest is None else rest,
+        inner if rest is None else scope,
+    )
+
+
+def _branch(
+    m: Machine, syn: Syn, condition: Value, span: tuple[int, int], then: list[Syn], orelse: list[Syn], scope: Scope
+) -> Signal:
+    divergent = m.silent > 0 or not is_uniform(condition)
+    born = m.oid
+    place, outer_items = m.place(syn), m.items
+    order = m.next_order()
+    recorded: list[list[object]] = []
+    logs: list[dict[tuple[int, int], tuple[Cells, int, Value]]] = []
+    signals: list[Signal] = []
+    then_values: dict[tuple[int, int], Value] = {}
+    for at, (body, holds) in enumerate(((then, condition), (orelse, arithmetic.negate(m, condition)))):
+        if not divergent:
+            m.items = []
+        m.logs.append({})
+        m.path.append(holds)
+        if divergent:
+            m.predicates.append(holds)
+            m.silent += 1
+        try:
+            signals.append(execute_all(m, body, Scope(scope)))
+        finally:
+            m.path.pop()
+            if divergent:
+                m.predicates.pop()
+                m.silent -= 1
+            log = {k: v for k, v in m.logs.pop().items() if v[0].oid <= born}
+        if not divergent:
+            recorded.append(m.items)
+        logs.append(log)
+        if at == 0:
+            then_values = {k: c.values[i] for k, (c, i, _) in log.items()}
+            for cells, index, old in log.values():
+                cells.values[index] = old
+    m.items = outer_items
+    m.statement = syn
+    if not divergent and (recorded[0] or recorded[1]):
+        m.record(Branch(order, place, condition, recorded[0], recorded[1], span))
+    _merge(m, condition, logs, then_values, signals, divergent, _inner_place(m, then))
+    if signals[0] == signals[1]:
+        return signals[0]
+    # One side left the block: what follows is only reached from the other, which has been executed as its branch.
+    return None
+
+
+def _merge(
+    m: Machine,
+    condition: Value,
+    logs: list[dict[tuple[int, int], tuple[Cells, int, Value]]],
+    then_values: dict[tuple[int, int], Value],
+    signals: list[Signal],
+    divergent: bool,
+    inner: Place | None,
+) -> None:
+    m.merge_branches(condition, logs[0], logs[1], then_values, divergent=divergent, inner=inner)
+
+
+def _inner_place(m: Machine, then: list[Syn]) -> Place | None:
+    for syn in then:
+        for kid in syn.walk():
+            if kid.type == "assignment_expression":
+                return m.place(kid)
+    return None
+
+
+# ---- loops
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _for(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    inner = Scope(scope)
+    initializer = syn.get("initializer")
+    if initializer is not None:
+        if initializer.type == "declaration":
+            execute(m, initializer, inner)
+        else:
+            m.statement = initializer
+            try:
+                dispatch.evaluate(m, initializer, inner)
+            except NotUnderstood as why:
+                m.unknown(initializer, str(why))
+    return _loop(m, syn, inner, syn.get("condition"), syn.get("update"))
+
+
+def _while(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    condition = syn.get("condition")
+    if condition is not None and condition.type == "condition_clause":
+        condition = condition.get("value") or condition.kids[-1]
+    return _loop(m, syn, Scope(scope), condition, None)
+
+
+def _loop(m: Machine, syn: Syn, scope: Scope, condition: Syn | None, update: Syn | None) -> Signal:
+    """Unrolled while the condition is decided by numbers, else symbolic."""
+    body = syn.get("body")
+    if m.stop_at == (syn.start, syn.end) and len(m.frames) == 1:
+        raise Stopped
+    m.snapshot(syn, scope)
+    if body is None or condition is None:
+        m.unknown(syn, "a loop without a condition")
+        return None
+    trips = 0
+    while m.thorough or not m.rehearsal or trips < 2:  # a rehearsal only asks which variables are written
+        trips += 1
+        m.statement = syn
+        try:
+            holds = arithmetic.boolean(m, dispatch.evaluate(m, condition, scope))
+        except NotUnderstood as why:
+            m.unknown(syn, str(why))
+            return None
+        if holds is False:
+            return None
+        if holds is not True:
+            threads = conditions.per_thread(m.store, holds)
+            if threads is None:
+                loops.symbolic(m, syn, scope, condition, update, body, execute)
+                return None
+            signal = _branch(m, syn, holds, (condition.start, condition.end), [body], [], scope)
+        else:
+            signal = execute(m, body, scope)
+        if signal == "break":
+            return None
+        if signal == "return":
+            return signal
+        if update is not None:
+            m.statement = syn
+            try:
+                dispatch.evaluate(m, update, scope)
+            except NotUnderstood as why:
+                m.unknown(syn, str(why))
+                return None
+    return None
+
+
+def _nothing(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    return None
+
+
+def _refuse_switch(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    m.unknown(syn, f"{syn.type.replace('_', ' ')} is not known to the lifter")
+    return None
+
+
+def _attributed(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    return execute_all(m, [k for k in syn.kids if "attribute" not in k.type], scope)
+
+
+_SIMPLE = frozenset({"expression_statement", "declaration", "return_statement", "alias_declaration", "type_definition"})
+
+RULES: dict[str, Callable[[Machine, Syn, Scope], Signal]] = {
+    "compound_statement": _compound,
+    "expression_statement": _expression,
+    "declaration": _declaration,
+    "alias_declaration": _alias,
+    "type_definition": _alias,
+    "using_declaration": _nothing,
+    "static_assert_declaration": _nothing,
+    "preproc_call": _nothing,
+    "preproc_def": _nothing,
+    "preproc_function_def": _nothing,
+    "empty_statement": _nothing,
+    "attributed_statement": _attributed,
+    "if_statement": _if,
+    "for_statement": _for,
+    "while_statement": _while,
+    "return_statement": _return,
+    "break_statement": lambda m, syn, scope: "break",
+    "continue_statement": lambda m, syn, scope: "continue",
+    "switch_statement": _refuse_switch,
+    "do_statement": _refuse_switch,
+}

@@ -1,0 +1,124 @@
+"""What symbolic execution records: events in program order, nested in loops and uniform conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .values import Cells, Node, Ptr, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Byte ranges of an event: `site` in the kernel's own body, `callee` inside the inlined function (None in the
+    body itself).
+    """
+
+    site: tuple[int, int]
+    callee: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """Base of the events. `order` is the position in program order."""
+
+    order: int
+    place: Place
+
+
+@dataclass(slots=True)
+class Assign(Event):
+    """A local variable's element gets a value. `version` is the node by which later values refer to it."""
+
+    cells: Cells
+    index: int
+    value: Value
+    version: Node
+    inner: Place | None = None  # the assignment itself, when `place` is the divergent `if` around it
+
+
+@dataclass(slots=True)
+class MemoryStore(Event):
+    """Shared or global memory gets `value` (`size` bytes at `ptr`), where all of `predicates` hold."""
+
+    ptr: Ptr
+    size: int
+    value: Value
+    predicates: tuple[Value, ...]
+    epoch: int
+
+
+@dataclass(slots=True)
+class AsyncCopy(Event):
+    """cp.async: `size` bytes from global to shared memory, of which `live` are read and the rest zeros."""
+
+    shared: Value
+    ptr: Ptr
+    size: int
+    live: Value
+    predicates: tuple[Value, ...]
+    epoch: int
+
+
+@dataclass(slots=True)
+class Sync(Event):
+    """commit | wait | barrier. `pending` is the argument of wait_group; scope cta | warp."""
+
+    what: str
+    pending: int = 0
+    scope: str = "cta"
+
+
+@dataclass(slots=True)
+class Unknown(Event):
+    """A statement that was not understood."""
+
+    why: str
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Carried:
+    """A loop-carried element: its value before the loop, its node inside, its value after one trip."""
+
+    cells: Cells
+    index: int
+    before: Value
+    node: Node
+    after: Value = None
+    result: Any = None  # the node by which code after the loop refers to it
+
+
+@dataclass(slots=True)
+class Loop(Event):
+    """A loop that was executed once with a symbolic variable: ``for iv in [lo, hi) by step``."""
+
+    iv: Node
+    lo: Value
+    hi: Value
+    step: int
+    items: list[Any] = field(default_factory=list[Any])
+    carried: list[Carried] = field(default_factory=list[Carried])
+    syntax: Any = None
+    name: str = ""
+    lo_range: tuple[int, int] | None = None
+    hi_range: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class Branch(Event):
+    """A condition that all threads agree on."""
+
+    condition: Value
+    then: list[Any]
+    orelse: list[Any]
+    condition_range: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class Trace:
+    """Everything recorded about one kernel."""
+
+    items: list[Any] = field(default_factory=list[Any])
+    unknown_statements: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    executed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])

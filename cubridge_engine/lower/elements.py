@@ -1,0 +1,268 @@
+"""Edits inside element loops: score expression, tests of their own, conjuncts of the existing test and its guard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..ir.anchors import ElementNest, MaskSite, Names, ScoreSite
+from ..ir.expr import FALSE, TRUE, Call, Const, Expr, Read, S, Var, conjoin, conjuncts, free_vars, walk
+from ..ir.text_expr import print_expr
+from ..transfer.model import MaskEdit, ScoreEdit, Step
+from .context import Job
+from .cuda_expr import Scope, print_cuda
+from .hoist import hoist, hoist_reads
+from .hunks import Hunk
+
+_DECLARED = re.compile(r"(\w+)\s*(?:=|\{|;|$)")
+
+
+def at_score_sites(job: Job, score: tuple[Step, ScoreEdit] | None, mask: tuple[Step, MaskEdit] | None) -> list[Hunk]:
+    """One loop nest per score site with the new expression and the tests that every tile needs."""
+    always = mask[1].always if mask else ()
+    if score is None and not always:
+        return []
+    step = score[0] if score else mask[0] if mask else None
+    assert step is not None
+    if not job.anchors.score:
+        raise job.missing("the place where the scores of a tile are complete", step)
+    return [_score_hunk(job, site, step, score[1] if score else None, always) for site in job.anchors.score]
+
+
+def _score_hunk(job: Job, site: ScoreSite, step: Step, edit: ScoreEdit | None, always: tuple[Expr, ...]) -> Hunk:
+    text = ""
+    # A paragraph per phase, as kernels are written: first the scores, then what is masked.
+    if edit is not None:
+        extra: dict[str, str] = {}
+        value = hoist(edit.expr, job.scopes, extra)
+        text += _paragraph(job, site, _score_lines(job, site, value, extra), f"S = {_formula(edit.natural)}")
+    if always:
+        extra = {}
+        fails = _negated(conjoin(always))
+        condition = print_cuda(hoist_reads(fails, job.scopes, extra), nest_scope(job, site.nest, site.names, extra))
+        lines = _guarded(job, condition, f"{site.nest.element} = {_fill_text(job)};")
+        text += _paragraph(job, site, lines, f"S = -inf where {print_expr(fails)}")
+    return job.hunk(site.offset, site.offset, text, step)
+
+
+def _paragraph(job: Job, site: ScoreSite, lines: list[str], comment: str) -> str:
+    text = print_nest(job, site.nest, site.indent, lines, f"// {comment}")
+    return text if job.previous_line(site.offset).strip() else text + job.style.newline
+
+
+def _score_lines(job: Job, site: ScoreSite, value: Expr, extra: Mapping[str, str]) -> list[str]:
+    """The assignment, under a bounds test if it reads an operand: elements beyond the tensor are masked or never
+    stored.
+    """
+    tests = [job.scopes.predicate(e) for e in walk(value) if isinstance(e, Read)]
+    bounds = conjoin(list(dict.fromkeys(c for t in tests for c in conjuncts(t))))
+    scope = nest_scope(job, site.nest, site.names, extra, inside=True)
+    lines = _assignment(job, site.nest, value, scope)
+    if bounds == TRUE:
+        return lines
+    return _guarded(job, print_cuda(bounds, scope), *lines)
+
+
+def nest_scope(job: Job, nest: ElementNest, names: Names, extra: Mapping[str, str], *, inside: bool = False) -> Scope:
+    """Names inside the user's element loops: the element, its row and its column."""
+    return job.scopes.at(names, {**extra, "s": nest.element, "i": nest.row, "j": nest.col}, inside=inside)
+
+
+def _assignment(job: Job, nest: ElementNest, value: Expr, scope: Scope) -> list[str]:
+    """``s[..] += t;`` and ``*=`` where that is the whole change, else ``s[..] = value;``."""
+    if (
+        isinstance(value, Call)
+        and value.op in ("add", "mul", "sub")
+        and value.args[0] == S
+        and not _mentions_s(value.args[1])
+    ):
+        token = {"add": "+=", "mul": "*=", "sub": "-="}[value.op]
+        return [f"{nest.element} {token} {print_cuda(_uncast(value.args[1]), scope)};"]
+    if isinstance(value, Call) and value.op == "add" and value.args[1] == S and not _mentions_s(value.args[0]):
+        return [f"{nest.element} += {print_cuda(_uncast(value.args[0]), scope)};"]
+    if isinstance(value, Call) and value.op == "where" and value.args[1] == S and not _mentions_s(value.args[2]):
+        condition = print_cuda(_negated(value.args[0]), scope)
+        return _guarded(job, condition, f"{nest.element} = {print_cuda(value.args[2], scope)};")
+    return [f"{nest.element} = {print_cuda(value, scope)};"]
+
+
+def _uncast(expr: Expr) -> Expr:
+    return expr.args[0] if isinstance(expr, Call) and expr.op == "float" else expr
+
+
+def _mentions_s(expr: Expr) -> bool:
+    return "s" in free_vars(expr)
+
+
+def _guarded(job: Job, condition: str, *statements: str) -> list[str]:
+    inner = [f"{job.style.unit}{line}" for line in statements]
+    if job.style.allman:
+        return [f"if ({condition})", "{", *inner, "}"]
+    return [f"if ({condition}) {{", *inner, "}"]
+
+
+def _fill_text(job: Job) -> str:
+    """The fill as the kernel spells it elsewhere."""
+    for site in job.anchors.mask:
+        return job.text(site.fill.start, site.fill.end)
+    return "-INFINITY"
+
+
+def _formula(natural: Expr) -> str:
+    """The score in natural units, with ``S`` for the scaled score, as a comment."""
+    text = print_expr(_renamed(natural))
+    return re.sub(r"(\d)\.0\b(?!e)", r"\1", text)
+
+
+def _renamed(expr: Expr) -> Expr:
+    if expr == S:
+        return Var("S")
+    if isinstance(expr, Call):
+        if expr.op == "float":
+            return _renamed(expr.args[0])
+        args = [_renamed(a) for a in expr.args]
+        if expr.op == "mul" and isinstance(args[1], Const) and isinstance(args[0], Call):
+            args.reverse()  # 50 * tanh(..), as it is said
+        return Call(expr.op, tuple(args))
+    return expr
+
+
+def print_nest(job: Job, nest: ElementNest, indent: str, body: list[str], comment: str) -> str:
+    """The user's loop headers around `body`, with the declarations it needs, braces and indentation as theirs."""
+    style, nl = job.style, job.style.newline
+    out: list[str] = [f"{indent}{comment}"] if comment else []
+    depth = indent
+    for header in nest.headers:
+        for line in header.splitlines():
+            word = line.strip()
+            if word.startswith("#"):
+                out.append(word if style.flat_pragmas else f"{depth}{word}")
+            elif word:
+                bare = word.rstrip("{").rstrip()
+                out += [f"{depth}{bare}", f"{depth}{{"] if style.allman else [f"{depth}{bare} {{"]
+        depth += style.unit
+    for line in (*_declarations(nest, body), *body):
+        out += _wrapped(job, depth, line)
+    for _ in nest.headers:
+        depth = depth[: -len(style.unit)]
+        out.append(f"{depth}}}")
+    return "".join(f"{line}{nl}" for line in out)
+
+
+def _declarations(nest: ElementNest, body: list[str]) -> list[str]:
+    """The row and column declarations that the body uses, and those that these use."""
+    used = "\n".join(body)
+    kept: list[str] = []
+    for line in reversed(nest.declarations):
+        match = _DECLARED.search(line)
+        if match and re.search(rf"\b{re.escape(match[1])}\b", used):
+            kept.insert(0, line.strip())
+            used += "\n" + line.split("=", 1)[-1]
+    return kept
+
+
+def _wrapped(job: Job, indent: str, line: str) -> list[str]:
+    """A line broken after ``&&``, ``||``, ``?`` or `` =`` when it is too long for the file."""
+    if job.style.fits(indent + line):
+        return [indent + line]
+    for token in (" ||", " &&", " ?", " ="):
+        at = line.rfind(token, 0, 100 - len(indent.expandtabs(4)))
+        if at > 0:
+            cut = at + len(token) if token != " ?" else at
+            rest = line[cut:].strip()
+            return [indent + line[:cut].rstrip(), *_wrapped(job, indent + "    ", rest)]
+    return [indent + line]
+
+
+# ---- the existing test ---------------------------------------------------------------------------------------------
+
+
+def at_mask_site(job: Job, step: Step, edit: MaskEdit) -> list[Hunk]:
+    """Conjuncts joined to the existing condition, and the guard widened."""
+    if not edit.guarded and edit.replace is None:
+        return []
+    if edit.index >= len(job.anchors.mask):
+        raise job.missing("the kernel's own element test", step)
+    hunks: list[Hunk] = []
+    for site in _copies(job, edit.index):
+        hunks.append(_condition_hunk(job, step, edit, site))
+        if edit.guard is not None:
+            if site.guard is None:
+                raise job.missing("the condition that decides which tiles are tested", step)
+            extra: dict[str, str] = {}
+            guard = hoist_reads(edit.guard, job.scopes, extra)
+            new = print_cuda(guard, job.scopes.at(site.names, extra))
+            old = job.text(site.guard.start, site.guard.end)
+            text = new if edit.replace is not None else _joined(job, old, "||", new, site.guard.start)
+            hunks.append(job.replace(site.guard, text, step))
+    return hunks
+
+
+def _copies(job: Job, index: int) -> tuple[MaskSite, ...]:
+    """The site, and every static copy of it (same condition text in a peeled loop)."""
+    first = job.anchors.mask[index]
+    text = job.text(first.condition.start, first.condition.end)
+    same = (s for s in job.anchors.mask if job.text(s.condition.start, s.condition.end) == text)
+    return tuple(same)
+
+
+def _condition_hunk(job: Job, step: Step, edit: MaskEdit, site: MaskSite) -> Hunk:
+    extra: dict[str, str] = {}
+    keep = edit.replace if edit.replace is not None else conjoin(edit.guarded)
+    keep = hoist_reads(keep, job.scopes, extra)
+    scope = nest_scope(job, site.nest, site.names, extra)
+    old = job.text(site.condition.start, site.condition.end)
+    wanted = _negated(keep) if site.masked_when else keep
+    if edit.replace is not None:
+        return job.replace(site.condition, print_cuda(wanted, scope), step)
+    token = "||" if site.masked_when else "&&"
+    outer = 21 if token == "||" and isinstance(wanted, Call) and wanted.op == "and" else 30 if token == "&&" else 0
+    text = _joined(job, old, token, print_cuda(wanted, scope, 100 if outer == 21 else outer), site.condition.start)
+    return job.replace(site.condition, text, step)
+
+
+def _joined(job: Job, old: str, token: str, new: str, start: int) -> str:
+    """``old || new``, the old text untouched; it gets parentheses where the operator would bind into it."""
+    top = top_level_operators(old)
+    if "?" in top or (top - {token} and token == "&&") or (token == "||" and "&&" in top and "||" not in top):
+        old = f"({old})"
+    if "&&" in top_level_operators(new) and token == "||":
+        new = f"({new})"
+    first = old.splitlines()[0] if "\n" not in old else old.splitlines()[-1]
+    prefix = job.column(start) if "\n" not in old else ""
+    if job.style.fits(f"{prefix}{first} {token} {new}) {{"):
+        return f"{old} {token} {new}"
+    indent = job.line_indent(start) + "    "
+    return f"{old} {token}{job.style.newline}{indent}{new}"
+
+
+def top_level_operators(text: str) -> set[str]:
+    """``||``, ``&&`` and ``?`` outside all brackets of a C++ expression."""
+    depth, found, at = 0, set[str](), 0
+    while at < len(text):
+        c = text[at]
+        depth += (c in "([{") - (c in ")]}")
+        if depth == 0 and text[at : at + 2] in ("||", "&&"):
+            found.add(text[at : at + 2])
+            at += 1
+        elif depth == 0 and c == "?":
+            found.add("?")
+        at += 1
+    return found
+
+
+def _negated(expr: Expr) -> Expr:
+    """Where an element is masked, by De Morgan, without reordering what the rule wrote."""
+    flipped = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+    if isinstance(expr, Call):
+        if expr.op in flipped:
+            return Call(flipped[expr.op], expr.args)
+        if expr.op in ("and", "or"):
+            return Call("or" if expr.op == "and" else "and", tuple(_negated(a) for a in expr.args))
+        if expr.op == "not":
+            return expr.args[0]
+    if expr == TRUE:
+        return FALSE
+    if expr == FALSE:
+        return TRUE
+    return Call("not", (expr,))

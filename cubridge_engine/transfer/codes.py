@@ -1,0 +1,103 @@
+"""Findings of transfer: what a kernel cannot be made to compute, and what a user should know about what was kept."""
+
+from __future__ import annotations
+
+from ..diagnostics import Row, Severity, register
+
+E = Severity.ERROR
+N = Severity.NOTE
+
+register(
+    {
+        "CB301": Row(
+            E,
+            "the spec normalises with {normaliser}, and this kernel computes a softmax",
+            "use a spec whose weights are a softmax over the keys; other normalisers need another kernel",
+        ),
+        "CB302": Row(
+            E,
+            "the spec's values have width {dv} and its keys width {d}; this kernel has one head dimension for both",
+            "pad v to the width of k, or choose a kernel with separate widths",
+        ),
+        "CB303": Row(
+            N,
+            "the spec's example is in {dtype}; kernel {kernel} computes in {have} and is verified in that",
+            "choose a kernel with the spec's element type if the precision matters",
+        ),
+        "CB304": Row(
+            E,
+            "the spec has head dimension {want}; kernel {kernel} holds {have} ({bytes} bytes of shared tiles)",
+            "instantiate the kernel for D={want}, if the shared memory of the target allows it",
+        ),
+        "CB305": Row(
+            E,
+            "{role} is laid out as ({axes}) in the spec, and kernel {kernel} takes no stride argument to address that",
+            "transpose {role} to (b, h, sequence, d) before the call, or give the kernel stride arguments",
+        ),
+        "CB306": Row(
+            E,
+            "the spec returns the log-sum-exp, and kernel {kernel} does not write it",
+            "drop the second output from the spec, or choose a kernel that stores LSE",
+        ),
+        "CB307": Row(
+            E,
+            "kernel {kernel} already applies {have} to its scores, which the spec does not ask for",
+            "start from a kernel with plain scaled scores",
+        ),
+        "CB308": Row(
+            E,
+            "kernel {kernel} was not understood well enough to change it: {why}",
+            "run `cubridge lift` on the kernel: it names the statement that was not understood",
+        ),
+        "CB309": Row(
+            E,
+            "operand {name} is read as {read}, which has {got} indices for a tensor of {want} axes",
+            "report the spec: this read cannot be addressed",
+        ),
+        "CB310": Row(
+            N,
+            "rows whose keys are all masked: the spec gives {spec}, the kernel keeps its own convention ({kernel})",
+            "ask for `--empty-rows exact` to get the spec's values there",
+        ),
+        "CB311": Row(
+            E,
+            "the sink needs the initial row maximum and row sum of kernel {kernel}, and {what} was not found",
+            "initialise both before the KV loop, one statement each",
+        ),
+        "CB312": Row(
+            E,
+            "operand {name} has type {dtype}, which kernel {kernel} cannot read: {why}",
+            "pass {name} as float32",
+        ),
+        "CB313": Row(
+            E,
+            "the change fails its check `{check}`: {detail}",
+            "nothing was changed; simplify the spec at this line, or report it",
+        ),
+        "CB314": Row(
+            N,
+            "every KV tile is visited: {why}",
+            "correct, but not the fastest; a mask over i, j and per-batch lengths lets tiles be skipped",
+        ),
+        "CB315": Row(
+            E,
+            "the log-sum-exp of kernel {kernel} is not a natural logarithm of the same scores ({detail})",
+            "store m + log(l) in natural units",
+        ),
+        "CB316": Row(
+            E,
+            "operand {name} has no effect on the result",
+            "remove the argument from the spec, or use it",
+        ),
+        "CB317": Row(
+            E,
+            "the scale of the spec is {scale}; this kernel needs a positive one",
+            "move the sign into q",
+        ),
+        "CB318": Row(
+            E,
+            "the head map {want} needs the number of KV heads, which kernel {kernel} does not take",
+            "give the kernel the number of KV heads as an argument",
+        ),
+    }
+)

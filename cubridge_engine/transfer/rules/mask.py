@@ -1,0 +1,218 @@
+"""Masks: first the kernel's own switches, then the conjuncts that are missing, with the guard that must let them be
+tested.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir.expr import FALSE, TRUE, Call, Const, Expr, Read, conjoin, conjuncts, walk
+from ...ir.nodes import If, Kernel, Mask, Op
+from ...ir.simplify import simplify
+from ...ir.text_expr import print_expr
+from ..checks import empty_row_safe, mask_guard_covers, tiles_of
+from ..draft import Draft, map_ops
+from ..model import MaskEdit
+from ..place import insert_at_score_site
+from ..ranges import key_first, tidy, tile_guard
+from ..sampling import Env, bind, implies, value_at
+from ..semantics import TAIL, is_tail, kv_loop_of, score_tile_of, semantics_of, walk_ops
+from .rule import Example, Rule
+from .score import used_conjuncts
+
+_FEW = 50  # sample points
+
+
+def flags_of(draft: Draft) -> list[str]:
+    """Runtime switches of the kernel that its mask or range depends on."""
+    return [p.name for p in draft.kernel.params if p.role.startswith("flag")]
+
+
+def remaining(parts: tuple[Expr, ...], existing: Expr, env: Env, types: dict[str, str]) -> tuple[Expr, ...] | None:
+    """The conjuncts that `existing` does not already give; None when the spec attends somewhere `existing` does not."""
+    if not implies(conjoin(parts), existing, env, types):
+        return None
+    kept = list(parts)
+    for part in parts:
+        others = [p for p in kept if p is not part]
+        premise = conjoin([existing, *others])
+        # A premise that is hardly ever met proves nothing.
+        met = int(np.count_nonzero(np.broadcast_to(value_at(premise, env, types), env["i"].shape)))
+        if _decidable(part) and met > _FEW and implies(premise, part, env, types):
+            kept = others
+    return tuple(kept)
+
+
+def _bind_flag(draft: Draft) -> Draft:
+    names = flags_of(draft)
+    if not names:
+        return draft
+    parts = used_conjuncts(draft)
+    env = draft.sample(conjoin(parts), draft.sem.keep)
+    best: tuple[int, int, dict[str, int]] | None = None
+    for values in itertools.product((0, 1), repeat=min(len(names), 4)):
+        chosen: dict[str, int] = dict(zip(names, values, strict=False))
+        left = remaining(parts, simplify(bind(draft.sem.keep, chosen)), {**env, **chosen}, draft.types)
+        if left is not None and (best is None or (len(left), sum(values)) < best[:2]):
+            best = (len(left), sum(values), chosen)
+    chosen = best[2] if best else dict.fromkeys(names, 0)
+    for name in names:
+        value = chosen.get(name, 0)
+        draft = draft.bound(name, value, str(value))
+    what = ", ".join(f"{n} = {chosen.get(n, 0)}" for n in names)
+    return draft.step("bind_flag", "mask", f"the kernel's own mask is used as far as it serves: {what}")
+
+
+def _mask(draft: Draft) -> Draft:
+    parts = used_conjuncts(draft)
+    existing = simplify(bind(draft.sem.keep, draft.bindings))
+    env = draft.sample(conjoin(parts), existing)
+    left = remaining(parts, existing, env, draft.types)
+    if left is not None:
+        left = _not_given_by_range(draft, left)
+    if left == ():
+        return draft
+    edit = _replacement(draft, parts) if left is None else _addition(draft, left)
+    after = replace(draft, kernel=_rewrite(draft, edit))
+    sem = semantics_of(after.kernel, draft.bindings)
+    checks = (
+        mask_guard_covers(sem.tests, draft.sample(sem.keep), draft.types, draft.kernel),
+        empty_row_safe(draft.sem),
+    )
+    return after.step("mask", "mask", f"attend only where {print_expr(conjoin(parts))}", edit, checks=checks)
+
+
+def _not_given_by_range(draft: Draft, left: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Without the conjuncts that hold on every tile the loop visits: whole chunks need no element test."""
+    sem = semantics_of(draft.kernel, draft.bindings)
+    env = draft.sample(*left, sem.lo, sem.hi)
+    first, last = tiles_of(sem.lo, sem.hi, env, draft.types, draft.kernel.Bc)
+    visited = (env["j"] >= first) & (env["j"] < last)
+    return tuple(
+        c for c in left if not _decidable(c) or not bool(np.asarray(value_at(c, env, draft.types))[visited].all())
+    )
+
+
+def _decidable(part: Expr) -> bool:
+    """True where sampling cannot miss an exception: orders of positions, equality of blocks; no single points."""
+    for e in walk(part):
+        if isinstance(e, Read) or (isinstance(e, Call) and e.op in ("ne", "mod")):
+            return False
+        if isinstance(e, Call) and e.op == "eq" and not all(isinstance(a, Call) and a.op == "floordiv" for a in e.args):
+            return False
+    return True
+
+
+def _site(draft: Draft) -> tuple[int, Mask | None]:
+    """The kernel's test that takes the conjuncts: the one with the tail, else the first."""
+    tile = score_tile_of(kv_loop_of(draft.original))
+    tests = [op for op in walk_ops(draft.original.body) if isinstance(op, Mask) and op.tile == tile]
+    for n, op in enumerate(tests):
+        if any(is_tail(c) for c in conjuncts(simplify(op.keep))):
+            return n, op
+    return 0, tests[0] if tests else None
+
+
+def _addition(draft: Draft, left: tuple[Expr, ...]) -> MaskEdit:
+    index, op = _site(draft)
+    if op is None:
+        return MaskEdit(always=left)
+    guarded_site = draft.sem.tests[index].guard is not None
+    guarded: list[Expr] = []
+    always: list[Expr] = []
+    guard: Expr = FALSE
+    for part in left:
+        part = _tidied(part, draft)
+        needs = tile_guard(part, draft.types)
+        if guarded_site and needs == TRUE:
+            always.append(part)
+            continue
+        guarded.append(part)
+        guard = needs if guard == FALSE else Call("or", (guard, needs))
+    return MaskEdit(tuple(guarded), tuple(always), guard if guarded_site and guarded else None, None, index)
+
+
+def _replacement(draft: Draft, parts: tuple[Expr, ...]) -> MaskEdit:
+    """The kernel masks elements the spec attends: its whole test is replaced, the tail kept."""
+    index, op = _site(draft)
+    parts = tuple(_tidied(p, draft) for p in parts)
+    if op is None:
+        return MaskEdit(always=parts)
+    guarded_site = draft.sem.tests[index].guard is not None
+    unknown = tuple(p for p in parts if guarded_site and tile_guard(p, draft.types) == TRUE)
+    known = tuple(p for p in parts if p not in unknown)
+    keep = conjoin([TAIL, *known])
+    return MaskEdit((), unknown, tile_guard(keep, draft.types) if guarded_site else None, keep, index)
+
+
+def _tidied(part: Expr, draft: Draft) -> Expr:
+    """A comparison with the key alone on the left, as kernels write it; other forms as they are."""
+    return key_first(part, draft.types)
+
+
+def _constants(expr: Expr, draft: Draft) -> Expr:
+    """Br and Bc as numbers, for the program."""
+    return tidy(bind(expr, {"Br": draft.kernel.Br, "Bc": draft.kernel.Bc}), draft.types)
+
+
+def _rewrite(draft: Draft, edit: MaskEdit) -> Kernel:
+    kernel = draft.kernel
+    _, site = _site(draft)
+
+    def change(op: Op) -> tuple[Op, ...]:
+        if isinstance(op, Mask) and site is not None and op == site and (edit.guarded or edit.replace is not None):
+            keep = edit.replace if edit.replace is not None else conjoin([op.keep, *edit.guarded])
+            guard = op.guard
+            if guard is not None and edit.guard is not None:
+                more = _constants(edit.guard, draft)
+                guard = more if edit.replace is not None else Call("or", (guard, more))
+            return (replace(op, keep=keep, guard=guard),)
+        if (
+            isinstance(op, If)
+            and site is not None
+            and site.guard is None
+            and edit.guard is not None
+            and _holds(op, site)
+        ):
+            more = _constants(edit.guard, draft)
+            return (replace(op, cond=more if edit.replace is not None else Call("or", (op.cond, more))),)
+        return (op,)
+
+    kernel = replace(kernel, body=map_ops(kernel.body, change))
+    if edit.always:
+        fill = site.fill if site is not None else Const(-float("inf"))
+        kernel = insert_mask_after_score(kernel, conjoin(edit.always), fill)
+    return kernel
+
+
+def _holds(op: If, site: Mask) -> bool:
+    """True for the If around the (already changed) test."""
+    return any(isinstance(x, Mask) and x.tile == site.tile for x in op.body)
+
+
+def insert_mask_after_score(kernel: Kernel, keep: Expr, fill: Expr) -> Kernel:
+    """A test on every tile, after the score and before the kernel's own test."""
+    return insert_at_score_site(kernel, lambda tile: (Mask(tile, keep, fill, None),))
+
+
+BIND_FLAG = Rule(
+    "bind_flag",
+    "Set the kernel's own switches so that the spec implies its mask and the least is left to add; no text changes.",
+    (),
+    _bind_flag,
+)
+
+MASK = Rule(
+    "mask",
+    "Add the missing conjuncts to the kernel's element test; widen the tile guard to every partial tile.",
+    ("mask-guard-covers", "empty-row-safe"),
+    _mask,
+    Example(
+        {"mask": "j <= i + (Sk - Sq) & j > i + (Sk - Sq) - 8"},
+        "mask S keep j < Sk & (!causal | j <= i + (Sk - Sq)); fill=-inf; guard=kv0 + 16 > Sk | causal",
+        ("j > i + Sk - Sq - 8; fill=-inf", "kv0 <= q0 + Sk - Sq + 7"),
+    ),
+)

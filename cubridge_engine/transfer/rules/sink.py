@@ -1,0 +1,67 @@
+"""Attention sink: one more logit in the denominator, by the initial state of the online softmax."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ...ir.expr import Call, Const, Expr, Var
+from ...ir.nodes import Kernel, LaneReduce, Op, RowMap
+from ...ir.simplify import simplify
+from ...ir.text_expr import print_expr
+from ..checks import before_loop, state_lane_role
+from ..draft import Draft, map_ops
+from ..model import StateEdit
+from ..semantics import kv_loop_of, state_names, walk_ops
+from .rule import Example, Rule
+
+
+def _apply(draft: Draft) -> Draft:
+    sink = draft.attention.sink
+    if sink is None:
+        return draft
+    if draft.sem.sink is not None or draft.sem.m_init != Const(-math.inf):
+        return draft.refuse(
+            "CB311", "sink", kernel=draft.kernel.name, what=f"a plain start (it is {print_expr(draft.sem.m_init)})"
+        )
+    loop = kv_loop_of(draft.kernel)
+    m, total = state_names(draft.kernel, loop)
+    partial = is_partial(draft.kernel, total)
+    start = sink if draft.sem.unit == Const(1.0) else sink / draft.sem.unit
+    one: Expr = Call("where", (Call("eq", (Var("lane"), Const(0))), Const(1.0), Const(0.0))) if partial else Const(1.0)
+    values = {m: simplify(start), total: one}
+    initial = [op for op in before_loop(draft.kernel.body, loop) if isinstance(op, RowMap) and op.row in values]
+
+    def change(op: Op) -> tuple[Op, ...]:
+        if not isinstance(op, RowMap) or not any(op is x for x in initial):
+            return (op,)
+        lanes = draft.sem.lanes if op.row == total and partial else op.lanes
+        return (replace(op, expr=values[op.row], lanes=lanes),)
+
+    kernel = replace(draft.kernel, body=map_ops(draft.kernel.body, change))
+    edits = (StateEdit("m", values[m]), StateEdit("l", one))
+    check = state_lane_role(one, draft.sem.lanes, partial)
+    reason = f"the softmax has one more logit, {print_expr(sink)}: m starts there, l at its exponential, 1"
+    return replace(draft, kernel=kernel).step("sink", "sink", reason, *edits, checks=(check,))
+
+
+def is_partial(kernel: Kernel, total: str) -> bool:
+    """True when each lane holds its share of the row sum, to be added up after the loop."""
+    inside = {id(op) for op in walk_ops(kv_loop_of(kernel).body)}
+    return any(isinstance(op, LaneReduce) and op.row == total and id(op) not in inside for op in walk_ops(kernel.body))
+
+
+RULE = Rule(
+    "sink",
+    "Start the row maximum at the sink and the row sum at 1, counted once per row.",
+    ("state-lane-role",),
+    _apply,
+    Example(
+        {"sink": "sinks[h]"},
+        "row init m = -inf; lanes=4",
+        (
+            "row init m = sinks[h] / (c * 0.6931471805599453); lanes=4",
+            "row init l = where(lane == 0, 1.0, 0.0); lanes=4",
+        ),
+    ),
+)

@@ -1,0 +1,113 @@
+"""Both expert kernels: lifted, transferred, lowered, lifted again, executed; a careless hand is rejected."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from cubridge_engine.ir.interp import execute
+from cubridge_engine.lift import lift
+from cubridge_engine.lower import differences, identifiers, lower, read_back
+from cubridge_engine.source import parse
+from cubridge_engine.transfer import transfer
+from tests.lower.builders import ROOT
+from tests.lower.test_lower import CASES
+from tests.transfer.builders import formula, make_attention, tensors_for
+
+SCALAR_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "finite_fill", "padding")
+
+
+@cache
+def original(kernel):
+    source = parse("kernel.cu", (ROOT / "expert_kernels" / kernel / "kernel.cu").read_bytes())
+    return lift(source), source
+
+
+def relift(data):
+    again = lift(parse("adapted.cu", data))
+    return again.kernel, again.diagnostics
+
+
+@cache
+def adapted(kernel, name):
+    spec = dict(CASES[name])
+    policy = spec.pop("policy", "keep")
+    if kernel == "flash_fwd_scalar":
+        spec["dtype"] = "float32"
+        spec["operands"] = tuple(o.replace("float16", "float32") for o in spec.get("operands", ()))
+    attention = make_attention(**spec)
+    lifted, source = original(kernel)
+    result = transfer(lifted.kernel, attention, empty_rows=policy, reserved=identifiers(source))
+    lowered = lower(lifted, result, source, spec="spec.py")
+    assert lowered.text is not None, (result.diagnostics, lowered.diagnostics)
+    return attention, result, lowered
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [*(("flash_fwd_sm80", n) for n in CASES), *(("flash_fwd_scalar", n) for n in SCALAR_CASES)],
+)
+def test_the_adapted_text_means_the_spec(kernel, name):
+    attention, result, lowered = adapted(kernel, name)
+    got, diagnostics = read_back(lowered.text, result.target, result.bindings, relift)
+    assert diagnostics == ()
+    sizes = {"B": 2, "H": 4, "Hkv": 2, "Sq": 70, "Sk": 150, "D": 64}
+    tensors = tensors_for(attention, sizes)
+    want, _, dead = formula(attention, tensors, sizes)
+    given = {role: tensors[role] for role in "qkv"}
+    values = dict(result.bindings)
+    for operand in result.operands:
+        given[operand.param] = tensors[operand.name].squeeze()
+    out = execute(got, given, {n: v for n, v in sizes.items() if n != "D"}, values)
+    assert not out.findings
+    np.testing.assert_allclose(out.o[~dead], want[~dead], rtol=1e-6, atol=1e-8)
+
+
+def test_the_hand_made_anchors_agree_with_the_lifted_ones():
+    from tests.lower.test_lower import adapt
+
+    for name in ("gemma2", "gpt_oss", "bias"):
+        by_hand, _ = adapt(**CASES[name])
+        hunks = {h.new.strip() for h in by_hand.hunks}
+        assert hunks == {h.new.strip() for h in adapted("flash_fwd_sm80", name)[2].hunks}
+
+
+MISSES = {
+    "window off by one": ("gemma2", b"col <= row + sk - sq - 1024", b"col < row + sk - sq - 1024"),
+    "guard not widened": ("gemma2", b" || kv0 <= q0 + Br + sk - sq - 1025", b""),
+    "prologue not moved": ("gemma2", b"v_stride_row, kv_begin, sk", b"v_stride_row, 0, sk"),
+    "loop start not moved": ("gemma2", b"int tile = kv_begin;", b"int tile = 0;"),
+    "cap in scaled units": ("gemma2", b"scale_log2 * kLn2 / 50.f", b"1.f / 50.f"),
+    "slope sign": ("alibi", b"(col - row) * slope", b"(row - col) * slope"),
+    "slope in natural units": ("alibi", b"slopes[h] / (scale_log2 * kLn2)", b"slopes[h]"),
+    "slope of another head": ("alibi", b"slopes[h]", b"slopes[hk]"),
+    "sink on four lanes": ("gpt_oss", b"lane % 4 == 0 ? 1.f : 0.f", b"1.f"),
+    "sink dropped": ("gpt_oss", b"m[r] = sink", b"m[r] = -INFINITY"),
+    "bias row by the wrong stride": ("bias", b"row * bias_stride_row", b"row * bias_stride_h"),
+    "head map by modulo": ("softcap", b"h / (heads / kv_heads)", b"h % kv_heads"),
+    "fill turned into -inf": ("finite_fill", b"s[nb][e] = masked", b"s[nb][e] = -INFINITY"),
+}
+
+
+@pytest.mark.parametrize("miss", MISSES)
+def test_a_near_miss_in_the_text_does_not_read_back(miss):
+    name, old, new = MISSES[miss]
+    _, result, lowered = adapted("flash_fwd_sm80", name)
+    assert old in lowered.text
+    kernel, _ = relift(lowered.text.replace(old, new))
+    assert kernel is not None
+    assert differences(result.target, kernel, result.bindings)
+
+
+def test_softcap_after_the_mask_does_not_read_back():
+    _, result, lowered = adapted("flash_fwd_sm80", "softcap")
+    hunk = max(lowered.hunks, key=lambda h: len(h.new))
+    _, source = original("flash_fwd_sm80")
+    after = source.data.index(b"    // m_new = max(m, rowmax(S))")
+    setup = min(lowered.hunks, key=lambda h: h.start)
+    text = source.data[: setup.start] + setup.new.encode() + source.data[setup.start : after] + hunk.new.encode()
+    kernel, _ = relift(text + source.data[after:])
+    assert kernel is not None
+    assert differences(result.target, kernel, result.bindings)
