@@ -1,0 +1,79 @@
+"""Run a job in the worker and show where it is. Ctrl-C kills the worker."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..diagnostics import Diagnostic, make
+from ..jobs import run_job as run_in_worker
+from . import codes as codes
+
+ENVIRONMENT_CODES = frozenset({"CB807"})  # the worker cannot be started
+
+
+class JobFailed(Exception):
+    """The job gave no result; carries the diagnostic and the exit code."""
+
+    def __init__(self, diagnostic: Diagnostic, exit_code: int) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+        self.exit_code = exit_code
+
+
+def run_job(task: str, params: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """The task's JSON object. Raises JobFailed, and KeyboardInterrupt when the user stops it."""
+    with _Display() as display:
+        outcome = run_in_worker(
+            task,
+            params,
+            on_progress=display.update,
+            timeout_s=args.time_limit,
+            memory_bytes=args.memory * 1024 * 1024 if args.memory else None,
+        )
+    if outcome.state == "cancelled":
+        raise KeyboardInterrupt
+    if outcome.value is None:
+        found = outcome.diagnostics or (make("CB009"),)
+        raise JobFailed(found[0], 3 if found[0].code in ENVIRONMENT_CODES else 1)
+    return outcome.value
+
+
+class _Display:
+    """A line that changes on a terminal; elsewhere one line per stage, on stderr."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._terminal = sys.stderr.isatty()
+        self._status: Any = None
+        self._before: Callable[..., Any] | int | None = None
+
+    def __enter__(self) -> _Display:
+        if self._terminal:
+            from .render import console
+
+            self._status = console(stderr=True).status("starting")
+            self._status.start()
+        # `kill` of the command must end the worker as Ctrl-C does.
+        self._before = signal.signal(signal.SIGTERM, _interrupt)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+        if self._status is not None:
+            self._status.stop()
+
+    def update(self, stage: str, fraction: float, message: str) -> None:
+        """Called from the thread that reads the worker's events."""
+        if self._status is not None:
+            self._status.update(f"{stage:<10} {fraction:4.0%}  {message}")
+        elif stage != self._stage:
+            print(f"cubridge: {stage}", file=sys.stderr, flush=True)
+        self._stage = stage
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt

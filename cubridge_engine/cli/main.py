@@ -1,0 +1,109 @@
+"""The `cubridge` command: parse the line, hand over to one module per command.
+
+Nothing heavy is imported here: torch and the reading of specs live in a worker process (see `job`).
+Exit codes: 0 ok, 1 findings, 2 usage, 3 environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+
+OK, FINDINGS, USAGE, ENVIRONMENT = 0, 1, 2, 3
+
+# command -> (module, one line of help, formats)
+COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "lift": ("lift", "show what a kernel does, as CuIR", ("text", "json")),
+    "spec": ("spec", "show what a PyTorch spec means", ("text", "json", "sarif", "github")),
+    "adapt": ("adapt", "change a kernel to mean a spec, and verify it", ("text", "json", "diff", "sarif", "github")),
+    "verify": ("verify", "check any kernel against a spec", ("text", "json", "sarif", "github")),
+    "doctor": ("doctor", "show what is installed, and how to install what is missing", ("text", "json")),
+    "lsp": ("lsp", "start the language server on stdin and stdout", ()),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="cubridge",
+        description="Adapt expert CUDA attention kernels to a PyTorch spec in small hunks, and verify the result.",
+        epilog="exit codes: 0 ok, 1 findings (a refusal, a failed verification), 2 usage, 3 environment",
+    )
+    parser.add_argument("--version", action="version", version=f"cubridge {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, text, formats) in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if formats:
+            sub.add_argument("--format", choices=formats, default="text", help="form of the output (default: text)")
+        if name in ("lift", "adapt", "verify"):
+            sub.add_argument("kernel", help="the .cu file")
+        if name in ("spec", "adapt", "verify"):
+            sub.add_argument("spec", help="the .py file with the attention function")
+        if name in ("lift", "adapt", "verify"):
+            _kernel_options(sub)
+        if name in ("spec", "adapt", "verify"):
+            sub.add_argument("--entry", default="attention", metavar="NAME", help="function or class of the spec")
+        if name in ("adapt", "verify"):
+            _verify_options(sub)
+        if name in ("lift", "spec", "adapt", "verify"):
+            _limit_options(sub)
+        if name == "adapt":
+            sub.add_argument("-o", "--output", metavar="OUT.cu", help="write the adapted kernel there")
+            sub.add_argument("--force", action="store_true", help="overwrite OUT.cu; write a sketch too")
+        if name == "lsp":
+            sub.add_argument("--tcp", metavar="HOST:PORT", help="listen on a socket instead")
+    return parser
+
+
+def _kernel_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--kernel", dest="kernel_name", metavar="NAME", help="which __global__ function of the file")
+    sub.add_argument("--head-dim", type=int, metavar="D", help="head dimension to read the kernel with")
+
+
+def _verify_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--arch", metavar="LIST", help="architectures to compile for (default: sm_80,sm_90)")
+    sub.add_argument(
+        "--empty-rows",
+        choices=("keep", "exact"),
+        default="keep",
+        help="rows without a key: keep the kernel's 0 where the spec gives NaN, or be exact",
+    )
+    sub.add_argument(
+        "--set", dest="bindings", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter"
+    )
+    sub.add_argument("--seed", type=int, default=0, metavar="N", help="choose other random inputs")
+    sub.add_argument("--no-gpu", action="store_true", help="do not use a GPU")
+
+
+def _limit_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--time-limit", type=float, default=300.0, metavar="S", help="seconds for the whole job (default: 300)"
+    )
+    sub.add_argument("--memory", type=int, default=0, metavar="MB", help="memory for the job (default: no limit)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = build_parser()
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else USAGE
+    module = importlib.import_module(f".{COMMANDS[args.command][0]}", "cubridge_engine.cli")
+    try:
+        return int(module.run(args))
+    except KeyboardInterrupt:
+        print("cubridge: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`cubridge ... | head`): not an error worth a traceback.
+        sys.stderr.close()
+        return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

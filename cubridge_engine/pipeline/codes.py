@@ -1,0 +1,52 @@
+"""Diagnostic rows of a whole job: files, head dimensions, stale results (CB001, CB02x)."""
+
+from __future__ import annotations
+
+from ..diagnostics.catalogue import E, Row, register
+
+register(
+    {
+        "CB001": Row(E, "'{path}' cannot be read: {why}", "Check the path and its permissions."),
+        "CB020": Row(
+            E,
+            "'{path}' changed while the job ran; the result is for the old text and is not offered",
+            "Run the command again on the file as it is now.",
+        ),
+        "CB021": Row(
+            E,
+            (
+                "head dimension {want} does not fit: '{kernel}' would need {bytes} bytes of shared memory per CTA, "
+                "{arch} has {limit}"
+            ),
+            "Use one of its head dimensions ({have}), or a kernel with smaller tiles or fewer stages.",
+        ),
+        "CB022": Row(
+            E,
+            "the spec has head dimension {want}; '{kernel}' is written for {have}",
+            (
+                "Change the spec's example inputs, or choose another kernel; with {want} it would need {bytes} bytes "
+                "of shared memory."
+            ),
+        ),
+        "CB023": Row(
+            E,
+            "'{path}' holds no attention kernel that could be read",
+            "Name the kernel with --kernel if the file has several; 'cubridge lift' shows what was understood.",
+        ),
+        "CB025": Row(
+            E,
+            "there is no kernel '{want}' in the file; it has {have}",
+            "Give --kernel one of these names.",
+        ),
+        "CB026": Row(
+            E,
+            "the adaptation failed its own verification, which is a defect of CuBridge, not of your files",
+            "The text is shown as a sketch only; please report the kernel and the spec.",
+        ),
+        "CB027": Row(
+            E,
+            "the kernel was understood in part only ({what}), too little to change or to verify it",
+            "See the other diagnostics: they name the statements that were not understood.",
+        ),
+    }
+)

@@ -1,0 +1,149 @@
+"""What `adapt` and `verify` share: loading both files up to the spec's meaning, and the form of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..compile import Contract
+from ..diagnostics import Diagnostic, Severity, diagnostic_to_json, make
+from ..source import SourceFile
+from ..spec import read_spec
+from ..spec.attention import Attention
+from ..verify.bindings import Given, bind_kernel
+from ..verify.compile_level import DEFAULT_ARCHS
+from ..verify.run import Variant
+from ..verify.stages import Stages
+from .files import Options, check_head_dim, contract_of, lift_at, parse_kernel_file, read_file
+
+ENVIRONMENT_CODES = frozenset({"CB600", "CB007"})
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Both files, read. `lifted` and `attention` are None where reading failed; `failed` says that the job must
+    stop.
+    """
+
+    data: bytes
+    source: SourceFile
+    spec_path: str
+    spec_data: bytes | None = None
+    lifted: Any = None
+    attention: Attention | None = None
+    program: Any = None
+    contract: Contract | None = None
+    failed: bool = False
+
+    def at_head_dim(
+        self, text: SourceFile, given: Callable[[int], Given], options: Options
+    ) -> Callable[[int], Variant | None]:
+        """The kernel text `text` and the spec at another head dimension; a GPU runs all instantiations."""
+
+        def at(d: int) -> Variant | None:
+            spec = read_spec(self.spec_path, entry=options.entry, time_limit=options.time_limit, head_dim=d)
+            kernel = lift_at(text, self.lifted.kernel.name, d).kernel
+            if spec.attention is None or kernel is None or d != kernel.D:
+                return None
+            bound = bind_kernel(kernel, spec.attention, given(d))
+            return Variant(kernel, spec.attention, spec.program, bound.binding)
+
+        return at
+
+
+def load(
+    kernel_path: str,
+    spec_path: str,
+    options: Options,
+    archs: Sequence[str],
+    stages: Stages,
+    diagnostics: list[Diagnostic],
+) -> Loaded | None:
+    """Parse and lift the kernel, read the spec, find the contract. None when the kernel file cannot be read."""
+    loaded: Loaded | None = None
+    with stages.run("parse") as stage:
+        data, problems = read_file(kernel_path)
+        diagnostics.extend(problems)
+        if data is None:
+            stage.fail("the file cannot be read")
+            return None
+        source = parse_kernel_file(kernel_path, data)
+        diagnostics.extend(source.diagnostics)
+        loaded = Loaded(data, source, spec_path)
+    with stages.run("lift") as stage:
+        if not _lift(loaded, options, diagnostics):
+            loaded.failed = True
+            stage.fail("no attention kernel was understood")
+            return loaded
+    with stages.run("spec") as stage:
+        if not _spec(loaded, spec_path, options, diagnostics):
+            loaded.failed = True
+            stage.fail("the spec was not understood")
+            return loaded
+    _match_head_dim(loaded, options, archs, diagnostics)
+    return loaded
+
+
+def _lift(loaded: Loaded, options: Options, diagnostics: list[Diagnostic]) -> bool:
+    names = [f.name for f in loaded.source.kernels()]
+    if options.kernel_name is not None and options.kernel_name not in names:
+        have = ", ".join(names) or "none"
+        diagnostics.append(make("CB025", loaded.source.span_of(0, 0), want=options.kernel_name, have=have))
+        return False
+    lifted = lift_at(loaded.source, options.kernel_name, options.head_dim)
+    if lifted.kernel is None:
+        diagnostics.extend(d for d in lifted.diagnostics if d not in diagnostics)
+        span = loaded.source.span_of(0, 0)
+        diagnostics.append(make("CB023", span, path=loaded.source.path))
+        return False
+    if not lifted.coverage.complete:
+        diagnostics.extend(d for d in lifted.diagnostics if d not in diagnostics)
+        diagnostics.append(make("CB027", lifted.kernel.origin.span, what=lifted.coverage.sentence()))
+        return False
+    loaded.lifted = lifted
+    loaded.contract, problems = contract_of(loaded.source.path, lifted.kernel)
+    diagnostics.extend(problems)
+    return True
+
+
+def _spec(loaded: Loaded, spec_path: str, options: Options, diagnostics: list[Diagnostic]) -> bool:
+    loaded.spec_data, problems = read_file(spec_path)
+    diagnostics.extend(problems)
+    if loaded.spec_data is None:
+        return False
+    result = read_spec(spec_path, entry=options.entry, time_limit=options.time_limit, head_dim=options.head_dim)
+    diagnostics.extend(result.diagnostics)
+    loaded.attention, loaded.program = result.attention, result.program
+    return result.attention is not None
+
+
+def _match_head_dim(loaded: Loaded, options: Options, archs: Sequence[str], diagnostics: list[Diagnostic]) -> None:
+    """Lift again at the spec's head dimension; refuse one that the kernel is not made for."""
+    assert loaded.attention is not None
+    want = options.head_dim or loaded.attention.specialised.get("D")
+    if want is not None and want != loaded.lifted.kernel.D:
+        loaded.lifted = lift_at(loaded.source, options.kernel_name, want)
+    if want is not None:
+        arch = (archs or DEFAULT_ARCHS)[0]
+        problems = check_head_dim(loaded.lifted.kernel, loaded.contract, want, arch)
+        diagnostics.extend(problems)
+        loaded.failed = loaded.failed or bool(problems)
+    diagnostics.extend(d for d in loaded.lifted.diagnostics if d not in diagnostics)
+
+
+def exit_code(diagnostics: Sequence[Diagnostic]) -> int:
+    """0 ok, 1 findings, 3 when the environment is the reason."""
+    errors = [d for d in diagnostics if d.severity is Severity.ERROR]
+    if errors and all(d.code in ENVIRONMENT_CODES for d in errors):
+        return 3
+    return 1 if errors else 0
+
+
+def diagnostic_dicts(diagnostics: Sequence[Diagnostic]) -> tuple[dict[str, Any], ...]:
+    """The JSON form of diagnostics, worst first, each once."""
+    unique: list[Diagnostic] = []
+    for item in sorted(diagnostics, key=lambda d: -int(d.severity)):
+        if item not in unique:
+            unique.append(item)
+    return tuple(diagnostic_to_json(item) for item in unique)

@@ -1,0 +1,231 @@
+"""The JSON contract: what `cubridge ... --format json`, the jobs and the editor receive. Documented in docs/json-
+contract.md.
+
+Frozen pydantic models, so that the schema, the reader and the writer are one thing. `schema_version` rises when a field
+changes its meaning or goes away; new fields do not raise it. Diagnostics are in the form of `diagnostics.to_json` (one
+object each).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
+
+SCHEMA_VERSION = 1
+
+State = Literal["passed", "failed", "skipped", "not yet"]
+LevelName = Literal["none", "lifted", "ir", "compiled", "simulated", "gpu"]
+Applicability = Literal["verified", "unverified", "sketch"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Stage(_Frozen):
+    """One step of a job: `why` says why it failed or did not run."""
+
+    name: str
+    state: State
+    seconds: float
+    why: str = ""
+
+
+class CounterexampleResult(_Frozen):
+    """One wrong element. `d` is the column of O (null for LSE), `j` the first key treated otherwise than in the spec,
+    if known.
+    """
+
+    output: Literal["o", "lse"]
+    b: int
+    h: int
+    i: int
+    d: int | None
+    j: int | None
+    got: float | str
+    want: float | str
+
+
+class CaseResult(_Frozen):
+    """One problem of the grid at one level. `dtype` float64 means: the program without any rounding. Errors are
+    relative to each row's scale.
+    """
+
+    name: str
+    why: str
+    level: Literal["ir", "simulated", "gpu"]
+    sizes: dict[str, int]
+    dtype: str
+    layout: str
+    schedule: str
+    seed: int
+    worst_o: float | str
+    worst_lse: float | str | None
+    tolerance: float
+    passed: bool
+    kept_rows: int = 0
+    reference: Literal["spec", "formula"] = "spec"
+    counterexample: CounterexampleResult | None = None
+
+
+class CompiledResult(_Frozen):
+    """What ptxas says of one instantiation on one architecture. Bytes of shared memory include the dynamic ones."""
+
+    instantiation: str
+    arch: str
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int | None
+    shared_limit: int | None
+    notes: tuple[str, ...] = ()
+
+
+class PowerResult(_Frozen):
+    """A wrong answer that the grid must reject: its distance from the reference in units of the tolerance, on the best
+    case.
+    """
+
+    what: str
+    kind: Literal["output", "constant"]
+    case: str
+    distance: float | str
+    rejected: bool
+
+
+class EmptyRows(_Frozen):
+    """Rows without a key: how many on the grid, what the spec gives there, and what was done about it."""
+
+    rows: int
+    spec: str
+    policy: Literal["keep", "exact"]
+    kept: int
+
+
+class DeviceResult(_Frozen):
+    """The GPU the grid ran on."""
+
+    name: str
+    arch: str
+    driver: str
+
+
+class Report(_Frozen):
+    """How far a kernel was verified against a spec, and what says so."""
+
+    level: LevelName
+    applicability: Applicability
+    stages: tuple[Stage, ...]
+    cases: tuple[CaseResult, ...] = ()
+    compiled: tuple[CompiledResult, ...] = ()
+    power: tuple[PowerResult, ...] = ()
+    empty_rows: EmptyRows | None = None
+    covered: dict[str, str] = Field(default_factory=dict)
+    not_covered: dict[str, str] = Field(default_factory=dict)
+    device: DeviceResult | None = None
+    seeds: tuple[int, ...] = ()
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    def worst(self, dtype: str, level: str | None = None) -> float | None:
+        """The worst row error of O over the cases of that dtype (and level); None when there is no such case."""
+        values = [float(c.worst_o) for c in self.cases if c.dtype == dtype and level in (None, c.level)]
+        return max(values, default=None)
+
+
+class HunkResult(_Frozen):
+    """One change: bytes ``[start, end)`` of the kernel as it was (`old`) become `new`. `why` names the rules; the spec
+    line is 0-based.
+    """
+
+    start: int
+    end: int
+    line: int
+    old: str
+    new: str
+    why: str
+    spec_line: int | None = None
+
+
+class FileRef(_Frozen):
+    """A file as it was read: `sha256` of its bytes."""
+
+    path: str
+    name: str
+    sha256: str
+
+
+class Result(_Frozen):
+    """Common to every command."""
+
+    schema_version: int = SCHEMA_VERSION
+    command: str
+    diagnostics: tuple[dict[str, Any], ...] = ()
+    stages: tuple[Stage, ...] = ()
+    exit_code: int = 0
+
+
+class Adaptation(Result):
+    """`cubridge adapt`: the kernel changed to mean the spec. `text` is null when there is nothing to show."""
+
+    level: LevelName
+    applicability: Applicability
+    hunks: tuple[HunkResult, ...] = ()
+    report: Report | None = None
+    text: str | None = None
+    diff: str = ""
+    bindings: dict[str, Any] = Field(default_factory=dict)
+    kernel: FileRef
+    spec: FileRef
+    kernel_name: str | None = None
+    base_sha256: str = ""
+    encoding: str = "utf-8"
+    written: str | None = None
+
+
+class Verification(Result):
+    """`cubridge verify`: any kernel against a spec."""
+
+    level: LevelName
+    applicability: Applicability
+    report: Report | None = None
+    bindings: dict[str, Any] = Field(default_factory=dict)
+    kernel: FileRef
+    spec: FileRef
+    kernel_name: str | None = None
+
+
+class SpecReading(Result):
+    """`cubridge spec`: what a spec means, as text in the scalar language."""
+
+    spec: FileRef
+    attention: dict[str, Any] | None = None
+
+
+class Lifting(Result):
+    """`cubridge lift`: the CuIR text of a kernel, and how much of it was understood."""
+
+    kernel: FileRef
+    kernel_name: str | None = None
+    summary: str = ""
+    cuir: str = ""
+    coverage: dict[str, Any] = Field(default_factory=dict)
+
+
+RESULTS: dict[str, type[Result]] = {
+    "adapt": Adaptation,
+    "verify": Verification,
+    "spec": SpecReading,
+    "lift": Lifting,
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of every command's result: the file docs/json-contract.schema.json."""
+    _, schema = models_json_schema([(model, "serialization") for model in RESULTS.values()], title="CuBridge results")
+    return schema
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,100 @@
+"""Diagnostic rows of the verification room (CB7xx)."""
+
+from __future__ import annotations
+
+from ..diagnostics.catalogue import E, N, Row, W, register
+
+register(
+    {
+        "CB701": Row(
+            E,
+            (
+                "{output} differs from the spec on {case}: {place}: got {got}, want {want} (row error {error}, "
+                "tolerance {tolerance})"
+            ),
+            "{advice}",
+        ),
+        "CB702": Row(
+            E,
+            "the kernel keeps {got}, the spec keeps {want}",
+            "Change the mask so that it keeps the keys the spec attends; {example}.",
+        ),
+        "CB703": Row(
+            E,
+            "the kernel's score is {got}, the spec's is {want}",
+            "Change the score expression (in natural units) to the spec's; {example}.",
+        ),
+        "CB704": Row(
+            E,
+            "the kernel reads KV head {got}, the spec reads {want}",
+            "Use the spec's head map in every K and V base.",
+        ),
+        "CB705": Row(
+            E,
+            "the kernel starts its softmax with {got}, the spec's sink is {want}",
+            (
+                "Let the sink join the denominator once per row: m starts at the sink in the unit of S, l at 1 on one"
+                " lane only."
+            ),
+        ),
+        "CB706": Row(
+            E,
+            "the kernel fills masked scores with {got}, the spec with {want}",
+            "Use the spec's fill: a finite one is visible on rows that are masked altogether.",
+        ),
+        "CB709": Row(
+            N,
+            (
+                "{rows} rows of the grid attend to no key: the spec gives NaN there, the kernel's O = 0 and LSE = "
+                "-inf were kept"
+            ),
+            "Pass --empty-rows exact to have NaN there as in the spec.",
+        ),
+        "CB710": Row(
+            N,
+            "no case of the grid depends on {what}: {old} could be {new}",
+            (
+                "Nothing to do where it cannot matter (a constant added to a whole row); else verify with longer "
+                "sequences."
+            ),
+        ),
+        "CB711": Row(
+            E,
+            "the grid has no power here: {what} would pass as the spec",
+            "The spec's output does not depend on its inputs enough to be tested; check what it computes.",
+        ),
+        "CB712": Row(
+            W,
+            "verified to level '{level}' only: {why}",
+            "{way_out}",
+        ),
+        "CB713": Row(
+            E,
+            "parameter '{name}' of the kernel has no value: the spec gives none and the file's header does not set it",
+            "Add a line '// cubridge: set {name}=VALUE' at the top of the kernel, or pass --set {name}=VALUE.",
+        ),
+        "CB714": Row(
+            E,
+            "parameter '{name}' of the kernel is read as an extra tensor, but the spec has no tensor for it",
+            (
+                "Add a line '// cubridge: param {name} = operand:TENSOR' at the top of the kernel, naming an argument"
+                " of the spec."
+            ),
+        ),
+        "CB715": Row(
+            N,
+            "the spec does not run at {sizes} ({why}); those cases were compared with what was read from it",
+            "Make the spec independent of the lengths it was written with, to have it checked there by itself.",
+        ),
+        "CB717": Row(
+            E,
+            "spec argument '{name}' has no effect on the kernel: nothing in it reads this tensor",
+            "Pass the tensor to the kernel and use it, or remove it from the spec.",
+        ),
+        "CB718": Row(
+            E,
+            "on the device, {what} on {case}",
+            "The kernel writes outside its output or changes its inputs: check the store predicates and the strides.",
+        ),
+    }
+)

@@ -1,0 +1,60 @@
+"""The five levels of verification, their order, and what an editor may do with a result of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`name` is the word users see; `means` completes the sentence 'level NAME: ...'."""
+
+    name: str
+    means: str
+
+
+LEVELS: tuple[Level, ...] = (
+    Level("none", "the kernel was not understood"),
+    Level("lifted", "the kernel was read and every step of it understood"),
+    Level("ir", "the program read from the kernel's text executes and equals the spec on the whole grid"),
+    Level("compiled", "NVRTC or nvcc and ptxas accept every instantiation"),
+    Level("simulated", "its PTX executes without a finding on the whole grid, under every schedule"),
+    Level("gpu", "it ran on a GPU over the whole grid and equals the spec"),
+)
+
+ORDER: dict[str, int] = {level.name: index for index, level in enumerate(LEVELS)}
+
+# What may be offered for a result: 'verified' is a code action, 'unverified' one with a warning, 'sketch' only
+# something to look at.
+APPLICABILITY: dict[str, str] = {
+    "none": "sketch",
+    "lifted": "sketch",
+    "ir": "sketch",
+    "compiled": "unverified",
+    "simulated": "verified",
+    "gpu": "verified",
+}
+
+NO_SIMULATOR = "the PTX simulator is not part of this version yet"
+
+
+def applicability(level: str, failed: bool) -> str:
+    """What an editor may do with a result at `level`; a failed stage makes it a sketch whatever was reached before."""
+    return "sketch" if failed else APPLICABILITY[level]
+
+
+def highest(passed: dict[str, bool | None]) -> str:
+    """The level reached, given for each stage True (passed), False (failed) or None (did not run).
+
+    ``gpu`` does not need ``simulated``: it runs the real thing. Every other level needs all levels below it.
+    """
+    reached = "none"
+    for name in ("lifted", "ir", "compiled"):
+        if passed.get(name) is not True:
+            return reached
+        reached = name
+    if passed.get("simulated") is True:
+        reached = "simulated"
+    if passed.get("gpu") is True and passed.get("simulated") is not False:
+        reached = "gpu"
+    return reached

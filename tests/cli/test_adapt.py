@@ -1,0 +1,58 @@
+"""The main job by the command line: adapt, write, verify what was written, reject what was spoiled."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from cubridge_engine.lower import parse_header
+
+
+def test_adapt_write_verify_and_reject(cubridge, kernel: Path, examples: Path, tmp_path: Path) -> None:
+    spec, out_path = examples / "mistral_sliding_window.py", tmp_path / "out" / "mistral.cu"
+    code, out, err = cubridge("adapt", kernel, spec, "-o", out_path, "--arch", "sm_80", "--no-gpu")
+    assert code == 0, err
+    assert "--- a/kernel.cu" in out
+    assert "level compiled" in out
+    assert "simulate" in out
+    assert "not yet" in out
+    assert str(out_path) in out
+
+    text = out_path.read_text()
+    header = parse_header(text)
+    assert header.spec == "mistral_sliding_window.py"
+    assert header.level == "compiled"
+    assert set(header.bindings) == {"scale_log2", "causal"}
+    body = [line for line in text.splitlines() if not line.startswith("// cubridge:")]
+    kept = set(kernel.read_text().splitlines()) & set(body)
+    assert len(kept) > 0.95 * len(set(kernel.read_text().splitlines())), "the user's text is left alone"
+
+    code, out, err = cubridge("verify", out_path, spec, "--arch", "sm_80", "--no-gpu", "--format", "json")
+    result = json.loads(out)
+    assert code == 0, result["diagnostics"]
+    assert result["level"] == "compiled"
+    assert all(case["passed"] for case in result["report"]["cases"])
+
+    # A window one key longer, in the element test alone.
+    line, row = next((n, row) for n, row in enumerate(text.splitlines()) if "if (col >= sk" in row)
+    wider = re.sub(r"\b(\d\d+)\b", lambda m: str(int(m[1]) + 1), row)
+    assert wider != row
+    spoiled = tmp_path / "spoiled.cu"
+    spoiled.write_text(text.replace(row, wider))
+    code, out, _ = cubridge("verify", spoiled, spec, "--no-gpu", "--format", "json")
+    result = json.loads(out)
+    assert code == 1
+    assert result["level"] == "lifted"
+    found = {d["code"]: d for d in result["diagnostics"]}
+    assert {"CB702", "CB701"} <= set(found)
+    assert found["CB702"]["span"]["line"] == line
+    assert found["CB702"]["related"][0]["span"]["path"] == str(spec)
+
+
+def test_the_diff_format_is_a_patch(cubridge, kernel: Path, examples: Path) -> None:
+    code, out, _ = cubridge("adapt", kernel, examples / "causal_bottom_right.py", "--format", "diff", "--arch", "sm_80")
+    assert code == 0
+    changed = [row for row in out.splitlines() if row[:1] in "+-" and row[:3] not in ("+++", "---")]
+    assert changed
+    assert all(row.startswith("+// cubridge:") for row in changed), "a dormant feature needs no hunk, only a binding"

@@ -1,0 +1,222 @@
+"""Near misses: what a hurried person (or a program) would write instead. Each is an edit of an adapted kernel's text.
+
+An edit finds its place through the anchors of the adapted text or through the hunks that made it, and returns None
+where the example has nothing of its kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from cubridge_engine.lower import Hunk, apply_hunks
+from cubridge_engine.transfer import HeadEdit, StateEdit
+
+
+def _replace(text: str, start: int, end: int, new: str) -> str:
+    data = text.encode()
+    return (data[:start] + new.encode() + data[end:]).decode()
+
+
+def _conditions(adapted) -> list[tuple[int, int, str]]:
+    """The mask conditions of the adapted text, last first, so that edits do not move the others."""
+    data = adapted.text.encode()
+    sites = adapted.lift(adapted.text).anchors.mask
+    spans = sorted({(s.condition.start, s.condition.end) for s in sites}, reverse=True)
+    return [(a, b, data[a:b].decode()) for a, b in spans]
+
+
+def _in_conditions(adapted, pattern: str, new: str | Callable[[re.Match[str]], str]) -> str | None:
+    """The first match of `pattern` in the live part of a mask condition replaced."""
+    dead = r"\(causal &&[^()]*(?:\([^()]*\)[^()]*)*\)" if adapted.result.bindings.get("causal") == 0 else r"(?!)"
+    for start, end, condition in _conditions(adapted):
+        held = re.search(dead, condition)
+        live = condition.replace(held[0], "@", 1) if held else condition
+        changed = re.sub(pattern, new, live, count=1)
+        if changed != live:
+            return _replace(adapted.text, start, end, changed.replace("@", held[0], 1) if held else changed)
+    return None
+
+
+def _without(adapted, drop: Callable[[Hunk], bool]) -> str | None:
+    """The adapted text made without some of its hunks."""
+    kept = [h for h in adapted.lowered.hunks if not drop(h)]
+    if len(kept) == len(adapted.lowered.hunks):
+        return None
+    return apply_hunks(adapted.source.data, kept).decode()
+
+
+def window_off_by_one(adapted) -> str | None:
+    """A window (or prefix, or chunk) one key longer."""
+    return _in_conditions(adapted, r"(?<![\w.])(\d{2,})(?![\w.])", lambda m: str(int(m[1]) + 1))
+
+
+def causal_off_by_one(adapted) -> str | None:
+    """The diagonal itself masked, or the key after it attended."""
+    for pattern, new in (
+        (r"col > row\b", "col >= row"),
+        (r"row < col\b", "row <= col"),
+        (r"col <= row\b", "col < row"),
+    ):
+        text = _in_conditions(adapted, pattern, new)
+        if text is not None:
+            return text
+    return None
+
+
+def other_corner(adapted) -> str | None:
+    """Top-left for bottom-right, or the reverse: the offset Sk - Sq forgotten or added."""
+    for pattern, new in (
+        (r"row \+ sk - sq", "row"),
+        (r"row \+ \(sk - sq\)", "row"),
+        (r"col > row\b", "col > row + sk - sq"),
+    ):
+        text = _in_conditions(adapted, pattern, new)
+        if text is not None:
+            return text
+    return None
+
+
+def no_mask(adapted) -> str | None:
+    """The conditions that the adaptation added, left out; the kernel's own tail stays."""
+    return _in_conditions(adapted, r"^(\s*col >= sk)\b(?! \|\| @\s*$).+$", r"\1")
+
+
+def mask_hunk_dropped(adapted) -> str | None:
+    """A mask that the adaptation added as a loop of its own, left out."""
+    return _without(adapted, lambda h: "mask" in h.why and h.start == h.end and "if (" in h.new)
+
+
+def scale_forgotten(adapted) -> str | None:
+    """The exponent without its scale."""
+    changed = re.sub(r"(exp2_approx\(s\[nb\]\[e\]) \* scale_log2", r"\1", adapted.text, count=1)
+    return changed if changed != adapted.text else None
+
+
+def score_hunks_dropped(adapted) -> str | None:
+    """Softcap, bias or ALiBi left out altogether."""
+    names = {step.rule for step in adapted.result.steps if "score" in step.rule}
+    return _without(adapted, lambda h: bool(names & set(h.why.split(", "))) and "param" not in h.why)
+
+
+def score_after_mask(adapted) -> str | None:
+    """A softcap applied after the mask instead of before it."""
+    own = adapted.lifted.anchors
+    if not own.mask or not own.score:
+        return None
+    site = own.score[0].offset
+    found = [h for h in adapted.lowered.hunks if h.start == h.end == site]
+    # A bias added to -inf stays -inf: only a score that saturates makes a difference there.
+    if not found or not re.search(r"tanh|exp", found[0].new):
+        return None
+    node = adapted.source.root.descendant_for_byte_range(own.mask[0].assignment.start, own.mask[0].assignment.end)
+    outer = node
+    while (node is not None and node.type not in ("function_definition", "for_statement")) or (
+        node is not None and node.start_byte > site and node.type != "function_definition"
+    ):
+        if node.start_byte >= site:
+            outer = node
+        node = node.parent
+    line_end = adapted.source.data.index(b"\n", outer.end_byte) + 1
+    moved = [Hunk(line_end, line_end, "", found[0].new, found[0].why)]
+    return apply_hunks(adapted.source.data, [h for h in adapted.lowered.hunks if h is not found[0]] + moved).decode()
+
+
+def sign_flipped(adapted) -> str | None:
+    """A slope or bias subtracted where it should be added."""
+    site = adapted.lifted.anchors.score[0].offset if adapted.lifted.anchors.score else None
+    floats = [op.param for op in adapted.result.operands if op.dtype not in ("bool", "int32", "int64")]
+    for hunk in adapted.lowered.hunks if floats else ():
+        new = hunk.new.replace("+=", "-=", 1) if hunk.start == hunk.end == site else hunk.new
+        if new != hunk.new:
+            others = [h for h in adapted.lowered.hunks if h is not hunk]
+            return apply_hunks(adapted.source.data, [*others, Hunk(hunk.start, hunk.end, "", new, hunk.why)]).decode()
+    return None
+
+
+def sink_dropped(adapted) -> str | None:
+    """The initial state as it was: no sink."""
+    rules = {step.rule for step, edit in adapted.result.edits if isinstance(edit, StateEdit)}
+    return _without(
+        adapted, lambda h: bool(rules & set(h.why.split(", "))) and "param" not in h.why and h.start != h.end
+    )
+
+
+def sink_on_every_lane(adapted) -> str | None:
+    """l = 1 on all four lanes of a quad: the sink counts four times."""
+    if adapted.attention.sink is None:
+        return None
+    states = [s for s in adapted.lift(adapted.text).anchors.state if s.role == "l"]
+    return _replace(adapted.text, states[0].value.start, states[0].value.end, "1.f") if states else None
+
+
+def sink_counted_in_log2(adapted) -> str | None:
+    """m starts at the sink in natural units where S is raw."""
+    if adapted.attention.sink is None:
+        return None
+    states = [s for s in adapted.lift(adapted.text).anchors.state if s.role == "m"]
+    if not states:
+        return None
+    old = adapted.text.encode()[states[0].value.start : states[0].value.end].decode()
+    return _replace(adapted.text, states[0].value.start, states[0].value.end, f"({old}) * 0.5f")
+
+
+def heads_by_modulo(adapted) -> str | None:
+    """h % Hkv in place of h // (H // Hkv)."""
+    site = adapted.lift(adapted.text).anchors.head
+    if site is None or any(isinstance(edit, HeadEdit) for _, edit in adapted.result.edits):
+        return None
+    if ("H", "Hkv") in adapted.attention.equal_sizes or adapted.attention.specialised.get("Hkv") == 1:
+        return None
+    return _replace(adapted.text, site.value.start, site.value.end, "h % kv_heads")
+
+
+def sentinel_turned_into_infinity(adapted) -> str | None:
+    """-10000 (or another finite fill) written as -INFINITY."""
+    changed = re.sub(
+        r"-?(?<![\w.])(10000\.?0?f|1e\+?30f)", lambda m: "-INFINITY" if m[0][0] == "-" else "INFINITY", adapted.text
+    )
+    return changed if changed != adapted.text else None
+
+
+def constant_changed(adapted) -> str | None:
+    """A cap (or another float of the score) a tenth off."""
+    site = adapted.lifted.anchors.score[0].offset if adapted.lifted.anchors.score else None
+    for hunk in adapted.lowered.hunks:
+        if hunk.start == hunk.end == site:
+            new = re.sub(r"(?<![\w.])(\d+\.\d*)f", lambda m: f"{float(m[1]) * 1.1:.6f}f", hunk.new, count=1)
+            if new != hunk.new:
+                others = [h for h in adapted.lowered.hunks if h is not hunk]
+                return apply_hunks(
+                    adapted.source.data, [*others, Hunk(hunk.start, hunk.end, "", new, hunk.why)]
+                ).decode()
+    return None
+
+
+def range_too_short(adapted) -> str | None:
+    """The last KV tile of every Q tile left out."""
+    loop = adapted.lift(adapted.text).anchors.kv_loop
+    if loop is None:
+        return None
+    old = adapted.text.encode()[loop.hi.start : loop.hi.end].decode()
+    return _replace(adapted.text, loop.hi.start, loop.hi.end, f"({old}) - 1")
+
+
+NEAR_MISSES: tuple[Callable[..., str | None], ...] = (
+    window_off_by_one,
+    causal_off_by_one,
+    other_corner,
+    no_mask,
+    mask_hunk_dropped,
+    scale_forgotten,
+    score_hunks_dropped,
+    score_after_mask,
+    sign_flipped,
+    sink_dropped,
+    sink_on_every_lane,
+    sink_counted_in_log2,
+    heads_by_modulo,
+    sentinel_turned_into_infinity,
+    constant_changed,
+    range_too_short,
+)

@@ -1,0 +1,36 @@
+"""For every example: the adapted kernel passes level ir, and each near miss of it is rejected."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import EXAMPLES
+from .near_misses import NEAR_MISSES
+
+pytestmark = pytest.mark.slow
+
+# Edits that change nothing a spec can see, with the reason: they must pass, or the reason is wrong.
+HARMLESS: dict[tuple[str, str], str] = {}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_adapted_text_passes(adapted, example: str) -> None:
+    done = adapted(example)
+    outcome, problems = done.check(done.text)
+    assert outcome.passed, [d.message for d in (*problems, *outcome.diagnostics)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_near_misses_are_rejected(adapted, example: str) -> None:
+    done = adapted(example)
+    tried = []
+    for edit in NEAR_MISSES:
+        text = edit(done)
+        if text is None or text == done.text:
+            continue
+        outcome, _ = done.check(text)
+        harmless = HARMLESS.get((example, edit.__name__))
+        assert outcome.passed == (harmless is not None), f"{edit.__name__} on {example}"
+        if harmless is None:
+            tried.append(edit.__name__)
+    assert len(tried) >= 2, tried

@@ -1,0 +1,63 @@
+"""Parameters of a kernel are bound from the spec where nobody gives them; what cannot be is named."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from cubridge_engine.ir.text import parse_kernel
+from cubridge_engine.spec.attention import TensorInput
+from cubridge_engine.verify.bindings import Given, bind_kernel, indexed_operands
+
+CAUSAL = "j <= i + (Sk - Sq)"
+
+
+@pytest.mark.parametrize(("mask", "flag"), [(None, 0), (CAUSAL, 1), (f"({CAUSAL}) & (j > i - 9)", 1)])
+def test_scale_and_flag_follow_from_the_spec(make_attention, flash: str, mask: str | None, flag: int) -> None:
+    bound = bind_kernel(parse_kernel(flash), make_attention("s * 0.3", mask), Given())
+    assert bound.diagnostics == ()
+    assert bound.binding.values["causal"] == flag
+    assert bound.binding.values["c"] == pytest.approx(0.3 / math.log(2))
+
+
+def test_what_is_given_wins(make_attention, flash: str) -> None:
+    bound = bind_kernel(parse_kernel(flash), make_attention("s * 0.3", CAUSAL), Given({"causal": 0, "c": 2.0}))
+    assert bound.binding.values == {"causal": 0, "c": 2.0}
+
+
+def test_a_parameter_without_a_value_is_named(make_attention, flash: str) -> None:
+    text = flash.replace('param 6 causal : "int" : flag', 'param 6 causal : "int" : scalar')
+    bound = bind_kernel(parse_kernel(text), make_attention("s * 0.3"), Given())
+    assert [d.code for d in bound.diagnostics] == ["CB713"]
+    assert "causal" in bound.diagnostics[0].message
+
+
+def test_a_tensor_of_the_spec_that_no_parameter_reads_is_named(make_attention, flash: str) -> None:
+    slopes = TensorInput("slopes", "operand", ("H",), "float32", 3)
+    bound = bind_kernel(parse_kernel(flash), make_attention("s * 0.3 + slopes[h] * j", operands=(slopes,)), Given())
+    assert "CB717" in [d.code for d in bound.diagnostics]
+
+
+def with_bias(flash: str) -> str:
+    """The flash program with a bias of one head axis left out, as text has it."""
+    text = flash.replace(
+        'param 6 causal : "int" : flag',
+        'param 6 causal : "int" : flag\n  param 7 extra : "const float *" : operand:extra\n'
+        '  param 8 step : "int" : scalar',
+    ).replace("  grid q_tile = bx", "  strides extra = step | 1\n  grid q_tile = bx")
+    return text.replace("    mask S keep", "    score S = s + extra[i, j] / (c * 0.6931471805599453)\n    mask S keep")
+
+
+def test_axes_of_one_element_are_left_out_as_in_the_kernel(make_attention, flash: str) -> None:
+    import numpy as np
+
+    kernel = parse_kernel(with_bias(flash))
+    bias = TensorInput("bias", "operand", ("1", "1", "Sq", "Sk"), "float32", 3)
+    spec = make_attention("s * 0.3 + bias[0, 0, i, j]", operands=(bias,))
+    bound = bind_kernel(kernel, spec, Given())
+    assert bound.diagnostics == ()
+    assert bound.binding.operands == {"extra": "bias"}
+    assert bound.binding.stride_params == {"extra": {"step": 2}}
+    array = np.arange(12.0).reshape(1, 1, 3, 4)
+    assert indexed_operands(kernel, bound.binding, {"extra": array})["extra"].shape == (3, 4)
