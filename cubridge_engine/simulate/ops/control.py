@@ -1,0 +1,106 @@
+"""Branches, ends, barriers of the CTA, calls that stay, and instructions that only advise the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..emit import Emitter, Unsupported
+from ..flow import EXIT
+from ..model import Instruction, Not, Operand, Sym, Vec
+
+Handler = Callable[[Emitter, Instruction], str | None]
+
+
+def _target(e: Emitter, ins: Instruction) -> int:
+    for arg in ins.args:
+        if isinstance(arg, Sym):
+            block = e.unit.flow.block_of.get(arg.name)
+            if block is None:
+                raise Unsupported(f"a branch to the unknown label {arg.name}")
+            return block
+    raise Unsupported("a branch without a label")
+
+
+def _bra(e: Emitter, ins: Instruction) -> str:
+    target = _target(e, ins)
+    return f"return ({e.guard(ins)},{target},{e.block.index + 1})" if ins.guard else f"return {target}"
+
+
+def _brx(e: Emitter, ins: Instruction) -> str:
+    table = ins.args[1]
+    labels = e.unit.flow.tables.get(table.name, ()) if isinstance(table, Sym) else ()
+    if not labels or ins.guard:
+        raise Unsupported("this form of brx.idx")
+    blocks = ",".join(str(e.unit.flow.block_of[label]) for label in labels)
+    return f"return np.array([{blocks}])[np.minimum({e.lanes(ins.args[0], 'u', 32)},{len(labels) - 1})]"
+
+
+def _leave(e: Emitter, ins: Instruction) -> str:
+    return f"return ({e.guard(ins)},{EXIT},{e.block.index + 1})" if ins.guard else f"return {EXIT}"
+
+
+def _bar(e: Emitter, ins: Instruction) -> str | None:
+    if ins.has("warp"):
+        e.line(f"X.sync_warp({e.lanes(ins.args[0], 'u', 32)},{e.mask(ins)},{e.site})")
+        return None
+    if ins.has("cluster"):
+        mode = "arrive" if ins.has("arrive") else "wait"
+        e.line(f"X.cluster_barrier({mode!r},{e.mask(ins)},{e.site})")
+        return f"return {e.block.index + 1}"
+    args: list[Operand] = list(ins.args)
+    result: Operand | None = None
+    vote = "'none',A.TRUE"
+    if ins.has("red"):
+        result = args.pop(0)
+        predicate = args.pop()
+        mode = next(m for m in ("popc", "and", "or") if m in ins.parts)
+        value = e.lanes(predicate.operand, "p") if isinstance(predicate, Not) else e.lanes(predicate, "p")
+        vote = f"{mode!r},{'~' if isinstance(predicate, Not) else ''}{value}"
+    identifier = e.lanes(args[0], "u", 32)
+    count = e.lanes(args[1], "u", 32) if len(args) > 1 else "None"
+    kind = "arrive" if ins.has("arrive") else "sync"
+    e.line(f"X.barrier({kind!r},{identifier},{count},{vote},{e.mask(ins)},{e.site})")
+    if result is not None:
+        raise Unsupported("a barrier with reduction")
+    return f"return {e.block.index + 1}"
+
+
+def _trap(e: Emitter, ins: Instruction) -> str:
+    e.line(f"X.trap({ins.parts[0]!r},{e.mask(ins)},{e.site})")
+    return f"return ({e.guard(ins)},{EXIT},{e.block.index + 1})" if ins.guard else f"return {EXIT}"
+
+
+def _call(e: Emitter, ins: Instruction) -> None:
+    """Functions of the runtime that have no body in the module."""
+    names = [a.name for a in ins.args if isinstance(a, Sym)]
+    if "__assertfail" in names:
+        e.line(f"X.trap('assert',{e.mask(ins)},{e.site})")
+    elif "vprintf" in names:
+        returned = ins.args[0].items if isinstance(ins.args[0], Vec) else ()
+        for item in returned:
+            if isinstance(item, Sym) and item.name in e.unit.symbols.local:
+                address = f"X.full(u64({e.unit.symbols.local[item.name]}))"
+                e.line(f"X.store('local',{address},[X.full(u32(0))],4,{e.mask(ins)},{e.site})")
+    else:
+        raise Unsupported(f"a call of {', '.join(names) or 'a pointer'}")
+
+
+def _nothing(_e: Emitter, _ins: Instruction) -> None:
+    """Advice: register counts, sleeping, dependent launches, profiling. No effect on values."""
+
+
+ROWS: dict[str, Handler] = {
+    "bra": _bra,
+    "brx": _brx,
+    "ret": _leave,
+    "exit": _leave,
+    "bar": _bar,
+    "barrier": _bar,
+    "trap": _trap,
+    "call": _call,
+    "brkpt": _nothing,
+    "nanosleep": _nothing,
+    "pmevent": _nothing,
+    "setmaxnreg": _nothing,
+    "griddepcontrol": _nothing,
+}

@@ -1,0 +1,296 @@
+"""Loading PTX and launching its kernels: the room's public face."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..diagnostics import Diagnostic, Severity, make
+from .buffers import Buffer, Heap
+from .counts import BankSite, Counts
+from .emit import PARAM_BASE
+from .findings import Findings, Sources
+from .kernel import Kernel
+from .machine import Launch, Machine, Schedule
+from .model import Param, Program
+from .ptx import parse
+from .tensormap import TensorMap
+
+Array = NDArray[Any]
+Triple = tuple[int, int, int]
+
+CHECKERS = frozenset({"races", "banks"})  # bounds, alignment, roles and barriers are always checked
+MAX_LANES = 8192  # lanes of a batch: register arrays stay in the cache
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of a launch. `outputs` maps the names of the out and inout buffers to their contents afterwards."""
+
+    outputs: dict[str, Array]
+    findings: tuple[Diagnostic, ...]
+    counts: Counts
+    seconds: float
+    cpu_seconds: float = 0.0
+    cancelled: bool = False
+    bank_lines: dict[int, BankSite] = field(default_factory=dict[int, BankSite])  # by line of the kernel's file
+
+    @property
+    def ok(self) -> bool:
+        """True when it ran to the end and no finding is an error."""
+        return not self.cancelled and all(f.severity < Severity.ERROR for f in self.findings)
+
+
+def _pack(param: Param, value: object) -> bytes:
+    """The bytes of a scalar argument. Raises ValueError when it does not fit."""
+    if isinstance(value, bytes | bytearray):
+        if len(value) != param.size:
+            raise ValueError(f"{param.name} has {param.size} bytes, not {len(value)}")
+        return bytes(value)
+    if isinstance(value, np.generic):
+        raw = value.tobytes()
+        if len(raw) == param.size:
+            return raw
+        value = value.item()
+    if param.type[0] == "f" or isinstance(value, float):
+        if param.size not in (4, 8) or param.type[0] not in "fb":
+            raise ValueError(f"{param.name} is no float")
+        return np.array([value], f"f{param.size}").tobytes()
+    if isinstance(value, bool | int):
+        if param.size > 8:
+            raise ValueError(f"{param.name} is a struct of {param.size} bytes: pass bytes")
+        return (int(value) & ((1 << 8 * param.size) - 1)).to_bytes(param.size, "little")
+    raise ValueError(f"{param.name} cannot be {type(value).__name__}")
+
+
+class Module:
+    """A PTX module. `diagnostics` say what could not be read; `kernels` are the names of its entries."""
+
+    def __init__(self, program: Program, diagnostics: tuple[Diagnostic, ...], sources: Sources) -> None:
+        self.program = program
+        self.diagnostics = diagnostics
+        self._sources = sources
+        self._ready: dict[str, Kernel] = {}
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the entries."""
+        return self.program.kernels
+
+    def kernel(self, name: str) -> Kernel:
+        """The entry made ready to run. Raises KeyError for an unknown name."""
+        if name not in self._ready:
+            self._ready[name] = Kernel(self.program, self.program.functions[name], self._sources)
+        return self._ready[name]
+
+    def launch(
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[object],
+        *,
+        dynamic_shared: int = 0,
+        schedule: Schedule | None = None,
+        checkers: Iterable[str] = CHECKERS,
+        progress: Callable[[float], None] | None = None,
+        cancel: Callable[[], bool] | None = None,
+        max_steps: int = 200_000,
+    ) -> Run:
+        """Execute a kernel. Never raises for what a kernel does: see ``Run.findings``.
+
+        `grid` and `block` have up to three extents. `args` by position: ``Buffer`` for a pointer, ``TensorMap`` for a
+        tensor map, numbers, NumPy scalars, or bytes for structs. `dynamic_shared` in bytes. `checkers` is a subset of
+        ``CHECKERS``. `progress` gets the share done; when `cancel` returns True the run ends with ``cancelled``.
+        """
+        started, cpu = time.perf_counter(), time.process_time()
+        ready = self.kernel(kernel)
+        counts = Counts()
+        if ready.unsupported or self.diagnostics:
+            return Run({}, (*self.diagnostics, *ready.unsupported), counts, 0.0)
+        g, b = _triple(grid), _triple(block)
+        wrong = self._check(ready, g, b, args)
+        if wrong is not None:
+            return Run({}, (wrong,), counts, 0.0)
+        findings = Findings(ready.flow.code, self._sources, ready.home)
+        for site, problem in ready.lint.items():
+            findings.add("CB529", site, 1, problem=problem)
+        launcher = _Launcher(ready, g, b, args, findings, counts)
+        try:
+            params = launcher.params()
+        except ValueError as error:
+            return Run({}, (make("CB512", None, reason=str(error), hint="the arguments"),), counts, 0.0)
+        stop = launcher.run(
+            params, dynamic_shared, schedule or Schedule(), frozenset(checkers), progress, cancel, max_steps
+        )
+        if not stop:
+            launcher.check_outputs()
+        lines = _bank_lines(counts, findings)
+        seconds = time.perf_counter() - started
+        cancelled = stop and not findings.has("CB520") and not findings.has("CB532") and not findings.has("CB528")
+        cpu = time.process_time() - cpu
+        return Run(launcher.outputs(), findings.diagnostics(), counts, seconds, cpu, cancelled, lines)
+
+    @staticmethod
+    def _check(ready: Kernel, grid: Triple, block: Triple, args: Sequence[object]) -> Diagnostic | None:
+        function = ready.function_data
+        threads = int(np.prod(block))
+        reason = hint = ""
+        if min(*grid, *block) < 1:
+            reason, hint = f"grid {grid} and block {block} have an empty extent", "at least 1 in every direction"
+        elif threads > min(MAX_THREADS, function.max_threads or MAX_THREADS):
+            reason, hint = f"{threads} threads per CTA", f"at most {function.max_threads or MAX_THREADS}"
+        elif function.block and function.block != block:
+            reason, hint = f"the block is {block}", f"the kernel requires {function.block}"
+        elif len(args) != len(function.params):
+            reason, hint = f"{len(args)} arguments", f"the kernel takes {len(function.params)}"
+        elif any(g % c for g, c in zip(grid, function.cluster, strict=True)):
+            reason, hint = f"the grid {grid} is no multiple of the cluster", f"{function.cluster}"
+        return make("CB512", None, reason=reason, hint=hint) if reason else None
+
+
+def _triple(extents: Sequence[int]) -> Triple:
+    x, y, z = (*map(int, extents), 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _bank_lines(counts: Counts, findings: Findings) -> dict[int, BankSite]:
+    lines: dict[int, BankSite] = {}
+    for site, entry in counts.banks.items():
+        span, _ = findings.place(site)
+        if span is not None:
+            total = lines.setdefault(span.line + 1, BankSite())
+            total.ideal += entry.ideal
+            total.actual += entry.actual
+    return lines
+
+
+class _Launcher:
+    """One launch: memory, parameters, batches."""
+
+    def __init__(
+        self, kernel: Kernel, grid: Triple, block: Triple, args: Sequence[object], findings: Findings, counts: Counts
+    ) -> None:
+        self.kernel, self.grid, self.block, self.args = kernel, grid, block, args
+        self.findings, self.counts = findings, counts
+        self.buffers: list[Buffer] = []
+        for position, arg in enumerate(args):
+            buffer = arg.buffer if isinstance(arg, TensorMap) else arg
+            if isinstance(buffer, Buffer) and not any(buffer is b for b in self.buffers):
+                buffer.name = buffer.name or f"argument {position}"
+                self.buffers.append(buffer)
+        self.given = len(self.buffers)
+        self.symbols: dict[str, int] = {}
+        for variable in kernel.module_variables:
+            data = np.frombuffer((variable.init or b"").ljust(max(variable.size, 1), b"\0"), np.uint8)
+            self.symbols[variable.name] = len(self.buffers)
+            self.buffers.append(Buffer(data, "in" if variable.space == "const" else "inout", variable.name))
+        self.handles: dict[int, TensorMap] = {}  # buffer that stands for a map in global memory -> the map
+        for arg, param in zip(args, kernel.function_data.params, strict=True):
+            if isinstance(arg, TensorMap) and param.size == 8:
+                self.handles[len(self.buffers)] = arg
+                self.buffers.append(Buffer(np.zeros(128, np.uint8), "in", "tensor map"))
+        self.heap = Heap(self.buffers)
+        self.tensor_maps: dict[int, TensorMap] = {}
+
+    def params(self) -> Array:
+        """The parameter block. Raises ValueError for an argument that does not fit."""
+        declared = self.kernel.function_data.params
+        size = max((p.offset + p.size for p in declared), default=0)
+        block = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
+        for param, arg in zip(declared, self.args, strict=True):
+            if isinstance(arg, Buffer):
+                position = next(i for i, b in enumerate(self.buffers) if b is arg)
+                raw = self.heap.address(position).to_bytes(8, "little")
+                if param.size != 8:
+                    raise ValueError(f"{param.name} is no pointer")
+            elif isinstance(arg, TensorMap):
+                raw = self._map_argument(param, arg)
+            else:
+                raw = _pack(param, arg)
+            block[param.offset : param.offset + param.size] = np.frombuffer(raw, np.uint8)
+        return block
+
+    def _map_argument(self, param: Param, arg: TensorMap) -> bytes:
+        """A map is passed in the parameter block (128 bytes), or as a pointer to global memory."""
+        if param.size == 128:
+            self.tensor_maps[PARAM_BASE + param.offset] = arg
+            return bytes(128)
+        if param.size != 8:
+            raise ValueError(f"{param.name} is no tensor map")
+        index = next(i for i, held in self.handles.items() if held is arg)
+        self.tensor_maps[self.heap.address(index)] = arg
+        return self.heap.address(index).to_bytes(8, "little")
+
+    def run(
+        self, params: Array, dynamic_shared: int, schedule: Schedule, checkers: frozenset[str],
+        progress: Callable[[float], None] | None, cancel: Callable[[], bool] | None, max_steps: int,
+    ) -> bool:  # fmt: skip
+        """Run all batches; True when a launch was stopped before its end."""
+        batches = list(self._batches())
+        done = 0
+
+        def tick(share: float) -> bool:
+            if progress is not None:
+                progress((done + share) / len(batches))
+            return cancel is not None and cancel()
+
+        addresses = {name: self.heap.address(i) for name, i in self.symbols.items()}
+        places = {id(b): i for i, b in enumerate(self.buffers)}
+        launch = Launch(
+            self.kernel, self.heap, params, addresses, self.tensor_maps, places, self.grid, self.block,
+            self.kernel.function_data.cluster, dynamic_shared, schedule, checkers, self.findings, self.counts,
+            max_steps, tick,
+        )  # fmt: skip
+        for number, index in enumerate(batches):
+            machine = Machine(launch, index, number == 0)
+            machine.run()
+            done = number + 1
+            if machine.stopped or tick(0.0):
+                return machine.stopped or done < len(batches)
+        return False
+
+    def _batches(self) -> Iterable[Array]:
+        """CTA indices (n, 3). CTAs of equal blockIdx.x come together: they tend to take equally long."""
+        x, y, z = self.grid
+        index = np.stack(np.meshgrid(np.arange(x), np.arange(y), np.arange(z), indexing="ij"), -1).reshape(-1, 3)
+        threads = -(-int(np.prod(self.block)) // 32) * 32
+        cluster = int(np.prod(self.kernel.function_data.cluster))
+        if cluster > 1:
+            extents = np.array(self.kernel.function_data.cluster)
+            index = index[np.lexsort((*(index % extents).T, *(index // extents).T))]
+        size = max(MAX_LANES // threads, 1) * cluster
+        for start in range(0, len(index), size):
+            yield index[start : start + size]
+
+    def check_outputs(self) -> None:
+        """Unwritten elements of outputs."""
+        for index, buffer in enumerate(self.buffers[: self.given]):
+            if buffer.role == "out":
+                missing, first = self.heap.unwritten(index)
+                if missing:
+                    text = f"{buffer.name}[{', '.join(map(str, first))}]"
+                    self.findings.add(
+                        "CB523", -1 - index, 1, missing=missing, total=buffer.array.size, buffer=buffer.name, first=text
+                    )
+
+    def outputs(self) -> dict[str, Array]:
+        """Contents of the out and inout buffers."""
+        return {
+            b.name: np.array(self.heap.region(i)) for i, b in enumerate(self.buffers[: self.given]) if b.role != "in"
+        }
+
+
+def load(ptx: str, sources: Mapping[str, str] | None = None) -> Module:
+    """Read a PTX module. `sources` are the texts of its files by path, for spans.
+
+    Files on disk are found by themselves.
+    """
+    program, diagnostics = parse(ptx)
+    return Module(program, diagnostics, Sources(sources))

@@ -1,0 +1,216 @@
+"""Shadow of shared memory: who wrote and read each granule, when, and what every warp knows of the others.
+
+Time is a vector clock per warp (FastTrack with one read entry per warp). Agents are the warps of the cluster and one
+per mbarrier, on behalf of which bulk copies are completed. An entry packs ``clock << 32 | site << 13 | lane << 8 |
+agent``; a clock ``PENDING`` means in flight: no one may touch the granule before the copy is waited for. The granule
+is the smallest shared access of the kernel, so neighbours written by different warps are never confused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .findings import Findings, access_name
+from .model import Instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Array = NDArray[Any]
+
+TICK = np.int64(1) << np.int64(32)
+LOW = TICK - 1
+PENDING = np.int64(0x7FFF_FFF0) << np.int64(32)
+AGENT_MASK = np.int64(0xFF)
+MAX_AGENTS = 256
+MAX_BARRIERS = 64  # mbarriers per CTA that are told apart
+
+
+def site_of(entry: int) -> int:
+    """The instruction of an entry."""
+    return (entry >> 13) & 0x7FFFF
+
+
+class Shadow:
+    """One batch of CTAs: `ctas` x `size` bytes of shared memory, `warps` per CTA, `team` CTAs per cluster.
+
+    Accesses are given per lane: `row` is ``cta * warps + warp``. ``limit[row, agent]`` is the greatest entry of the
+    agent that is ordered before what the warp does now; of the warp itself these are its past epochs, so that accesses
+    of the present epoch are looked at too: another lane may have made them.
+    """
+
+    def __init__(
+        self, ctas: int, warps: int, team: int, size: int, granule: int, barriers: bool, findings: Findings
+    ) -> None:
+        self.ctas, self.warps, self.team, self.size, self.granule = ctas, warps, team, size, granule
+        self.findings = findings
+        self.threads = team * warps  # agents that are warps
+        self.agents = min(self.threads + (MAX_BARRIERS if barriers else 0), MAX_AGENTS)
+        # With an asynchronous proxy, a second half of `limit` holds what is known to be visible to it.
+        self.width = self.agents * (2 if barriers else 1)
+        cells = ctas * size // granule
+        self.write = np.zeros(cells, np.int64)
+        self.reads = np.zeros((cells, self.threads), np.int64)
+        rows = np.arange(ctas * warps)
+        self.agent_of = rows // warps % team * warps + rows % warps
+        self.clock = np.full(ctas * warps, TICK, np.int64)
+        self.limit = np.full((ctas * warps, self.width), LOW, np.int64)
+        self.name_at: Callable[[int], str] = lambda offset: f"shared memory at byte {offset}"
+
+    # -- time
+    def now(self, row: Array, lane: Array, site: int) -> Array:
+        """The entries of accesses made now by these lanes."""
+        return self.clock[row] + (
+            (lane.astype(np.int64) << np.int64(8)) + (self.agent_of[row] + (np.int64(site) << np.int64(13)))
+        )
+
+    def tick(self, rows: Array) -> None:
+        """Start a new epoch of the (distinct) warps; what they did up to now is in their ``limit`` afterwards."""
+        self.limit[rows, self.agent_of[rows]] = self.clock[rows] + LOW
+        self.clock[rows] += TICK
+
+    def learn(self, rows: Array, known: Array) -> None:
+        """Give the (distinct) warps the knowledge `known` (rows, width)."""
+        self.limit[rows] = np.maximum(self.limit[rows], known)
+
+    def fence(self, rows: Array) -> None:
+        """fence.proxy.async of these warps: what they know becomes visible to the asynchronous proxy."""
+        self.tick(rows)
+        known = self.limit[rows]
+        known[:, self.agents :] = np.maximum(known[:, self.agents :], known[:, : self.agents])
+        self.limit[rows] = known
+
+    # -- cells
+    def cells(self, offset: Array, nbytes: int) -> Array:
+        """Granules of accesses of `nbytes` at byte offsets into the batch: shape (lanes, granules)."""
+        first = offset // self.granule
+        count = max(nbytes // self.granule, 1)
+        return first[:, None] + np.arange(count) if count > 1 else first[:, None]
+
+    def _last_write(self, cells: Array, row: Array, lane: Array, site: int) -> Array:
+        """The entries of the last writes; those that are not ordered before are reported."""
+        entry = self.write[cells]
+        known = self.limit.reshape(-1)[(row * self.width)[:, None] + (entry & AGENT_MASK)]
+        suspicious = entry > known
+        if suspicious.any():
+            self._report(suspicious, entry, cells, row, lane, site)
+        return entry
+
+    def read(self, cells: Array, row: Array, lane: Array, site: int) -> Array:
+        """Check and note reads by lanes (cells: (lanes, granules)); returns the entries of the writes read."""
+        entry = self._last_write(cells, row, lane, site)
+        if not entry.all():
+            self._uninitialised(entry == 0, cells, row, site)
+        self.reads.reshape(-1)[cells * self.threads + self.agent_of[row][:, None]] = self.now(row, lane, site)[:, None]
+        return entry
+
+    def store(self, cells: Array, row: Array, lane: Array, site: int, pending: bool = False) -> Array:
+        """Check and note writes by lanes; `pending` ones are in flight. Returns the entries noted, one per lane."""
+        self._last_write(cells, row, lane, site)
+        read = self.reads[cells]
+        suspicious = read > self.limit[row, None, : self.threads]
+        if suspicious.any():
+            for other in range(self.threads):
+                if suspicious[..., other].any():
+                    self._report(suspicious[..., other], read[..., other], cells, row, lane, site)
+        noted = self.now(row, lane, site)
+        if pending:
+            noted = (noted & LOW) | PENDING
+        self.write[cells] = noted[:, None]
+        return noted
+
+    def complete(self, cells: Array, noted: Array, entry: Array) -> None:
+        """Turn in-flight writes (still those `noted`) into completed ones with `entry`, one per row of cells."""
+        mine = self.write[cells] == noted[:, None]
+        if mine.all():
+            self.write[cells] = entry[:, None]
+        else:
+            self.write[cells[mine]] = np.broadcast_to(entry[:, None], cells.shape)[mine]
+
+    def hold(self, cells: Array, row: Array, lane: Array, site: int) -> None:
+        """Note reads of the asynchronous proxy (wgmma operands, bulk stores), in flight until ``release``."""
+        entry = self.read(cells, row, lane, site)
+        agent = entry & AGENT_MASK
+        visible = self.limit.reshape(-1)[(row * self.width + self.agents)[:, None] + agent]
+        unfenced = (agent < self.threads) & (entry > visible) & (entry < PENDING) & (entry != 0)
+        if unfenced.any():
+            i, j = (int(x[0]) for x in np.nonzero(unfenced))
+            e = int(entry[i, j])
+            self.findings.add(
+                "CB530", site, int(unfenced.sum()), site_of(e), access=access_name(self.findings.code[site]),
+                buffer=self.where(int(cells[i, j])), other_warp=self.agent_name(e & 0xFF),
+            )  # fmt: skip
+        index = cells * self.threads + self.agent_of[row][:, None]
+        flat = self.reads.reshape(-1)
+        flat[index] = (flat[index] & LOW) | PENDING
+
+    def release(self, cells: Array, row: Array) -> None:
+        """End in-flight reads: from now on they are reads made at the present time of the warp."""
+        index = cells * self.threads + self.agent_of[row][:, None]
+        flat = self.reads.reshape(-1)
+        entry = flat[index]
+        flat[index] = np.where(entry >= PENDING, (entry & LOW) | self.clock[row][:, None], entry)
+
+    def agent_name(self, agent: int) -> str:
+        """An agent in words."""
+        if agent >= self.threads:
+            return "the copy engine"
+        rank, warp = divmod(agent, self.warps)
+        return f"warp {warp} of CTA {rank} of the cluster" if self.team > 1 else f"warp {warp}"
+
+    # -- findings
+    def where(self, cell: int) -> str:
+        """The shared buffer a cell belongs to."""
+        return self.name_at(cell * self.granule % self.size)
+
+    def _report(self, bad: Array, entry: Array, cells: Array, row: Array, lane: Array, site: int) -> None:
+        """Sort suspicious entries into in-flight data, races between warps and races inside a warp."""
+        own = (entry & AGENT_MASK) == self.agent_of[row][:, None]
+        in_flight = bad & (entry >= PENDING)
+        between = bad & ~in_flight & ~own
+        inside = bad & ~in_flight & own & ((entry >> 8) & 31 != lane[:, None])
+        code = self.findings.code
+        access = access_name(code[site])
+        for kind, where in (("flight", in_flight), ("between", between), ("inside", inside)):
+            if not where.any():
+                continue
+            for source in np.unique((entry[where] >> 13) & 0x7FFFF).tolist():
+                if _atomic(code[site]) and _atomic(code[source]):
+                    continue
+                chosen = where & (((entry >> 13) & 0x7FFFF) == source)
+                i, j = (int(x[0]) for x in np.nonzero(chosen))
+                e, what = int(entry[i, j]), access_name(code[source])
+                count, place = int(chosen.sum()), self.where(int(cells[i, j]))
+                warp = self.agent_name(int(self.agent_of[row[i]]))
+                if kind == "flight":
+                    self.findings.add("CB517", site, count, source, access=access, buffer=place, other=_bare(what))
+                elif kind == "between":
+                    self.findings.add(
+                        "CB516", site, count, source, access=f"{access} by {warp}", buffer=place, other=_bare(what),
+                        other_warp=self.agent_name(e & 0xFF),
+                    )  # fmt: skip
+                else:
+                    self.findings.add(
+                        "CB527", site, count, source, warp=warp, access=access, buffer=place, lane=int(lane[i]),
+                        other=what, other_lane=e >> 8 & 31,
+                    )  # fmt: skip
+
+    def _uninitialised(self, bad: Array, cells: Array, row: Array, site: int) -> None:
+        i, j = (int(x[0]) for x in np.nonzero(bad))
+        warp = self.agent_name(int(self.agent_of[row[i]]))
+        self.findings.add(
+            "CB518", site, int(bad.sum()), access=f"{access_name(self.findings.code[site])} by {warp}",
+            buffer=self.where(int(cells[i, j])),
+        )  # fmt: skip
+
+
+def _atomic(ins: Instruction) -> bool:
+    return ins.parts[0] in ("atom", "red") or (ins.parts[0] == "mbarrier" and not ins.has("init", "inval"))
+
+
+def _bare(text: str) -> str:
+    """Without the article, and without "asynchronous", which the sentence says itself."""
+    return text.removeprefix("an ").removeprefix("a ").removeprefix("asynchronous ")

@@ -1,0 +1,98 @@
+"""The expert kernels, executed under every schedule: numbers against float64, and not one finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cubridge_engine.simulate import SCHEDULES, Schedule
+
+from .conftest import Attended, Shape  # type: ignore[import-not-found]
+
+SHAPES = [
+    Shape(sq=64, sk=64),
+    Shape(sq=100, sk=200, causal=1),
+    Shape(sq=200, sk=77, causal=1),  # rows that see no key
+    Shape(h=4, hkv=2, sq=65, sk=130),
+    Shape(b=2, sq=1, sk=1),
+    Shape(sq=33, sk=0),
+    Shape(sq=70, sk=333, causal=1),
+]
+
+
+def clean(result: Attended) -> None:
+    assert result.run.ok, [(f.code, f.message, str(f.span)) for f in result.run.findings]
+    assert not result.run.findings
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_flash_fwd_sm80(flash80, shape):
+    errors = []
+    for schedule in SCHEDULES:
+        result = flash80(shape, schedule)
+        clean(result)
+        errors.append((result.error, result.lse_error))
+    assert max(e for e, _ in errors) < 8e-3
+    assert max(e for _, e in errors) < 1e-5
+    assert len(set(errors)) == 1, "a correct kernel gives the same under every schedule"
+
+
+@pytest.mark.parametrize(
+    "shape", [Shape(d=32, sq=50, sk=70), Shape(d=32, h=4, hkv=2, sq=33, sk=32), Shape(d=32, sq=5, sk=0)], ids=str
+)
+def test_flash_fwd_scalar(scalar, shape):
+    for schedule in SCHEDULES:
+        result = scalar(shape, schedule, row_pad=3)
+        clean(result)
+        assert result.error < 1e-5
+        assert result.lse_error < 1e-5
+
+
+def test_bf16_and_wide_heads(build):
+    from pathlib import Path
+
+    from cubridge_engine.simulate import Buffer
+
+    from .conftest import ROOT  # type: ignore[import-not-found]
+
+    text = Path(ROOT / "expert_kernels/flash_fwd_sm80/kernel.cu").read_text()
+    module = build(text, "flash.cu", names=("flash_fwd_sm80<__nv_bfloat16, 128>",))
+    rng = np.random.default_rng(0)
+    raw = [
+        (rng.standard_normal((1, 1, 70, 128)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        for _ in range(3)
+    ]
+    q, k, v = ((x.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for x in raw)
+    buffers = [Buffer(x, "in", n, isolate=2) for x, n in zip(raw, "QKV", strict=True)]
+    out, lse = (
+        Buffer(np.zeros_like(raw[0]), "out", "O", isolate=2),
+        Buffer(np.zeros((1, 1, 70), np.float32), "out", "LSE"),
+    )
+    strides = [s for b in (*buffers, out) for s in b.strides[:3]]
+    scale = np.float32(128**-0.5 * np.log2(np.e))
+    run = module.launch(
+        module.kernels[0],
+        (2, 1, 1),
+        (128,),
+        [*buffers, out, lse, *strides, 70, 70, 1, 1, scale, 0],
+        dynamic_shared=5 * 64 * 128 * 2,
+    )
+    assert run.ok, [f.message for f in run.findings]
+    s = q @ k.transpose(0, 1, 3, 2) * 128**-0.5
+    p = np.exp(s - s.max(-1, keepdims=True))
+    want = p / p.sum(-1, keepdims=True) @ v
+    got = (run.outputs["O"].astype(np.uint32) << 16).view(np.float32)
+    assert np.abs(got - want).max() < 2e-2
+
+
+def test_shared_memory_is_free_of_bank_conflicts(flash80):
+    result = flash80(Shape(), Schedule())
+    assert result.run.bank_lines
+    assert max(site.ways for site in result.run.bank_lines.values()) == 1.0
+
+
+def test_the_same_kernel_without_its_swizzle_has_conflicts(flash80):
+    edit = ("(chunk ^ (row & 7)) * 16", "chunk * 16")
+    result = flash80(Shape(), Schedule(), edits=(edit,))
+    clean(result)
+    assert max(site.ways for site in result.run.bank_lines.values()) == 8.0
