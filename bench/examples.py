@@ -1,8 +1,9 @@
 """Adapt every example on every expert kernel and record the level each pair reached.
 
-``python -m bench.examples --out bench/results/examples_cpu.json`` prints the table as Markdown and writes the record: device, versions,
-commit, and per pair the level, the problems run, the worst row error per element type, registers and spills. On a machine with a GPU the
-pairs go to level ``gpu``. Timings in the record are of this run on this machine and are no claim.
+``python -m bench.examples --out bench/results/examples_cpu.json`` prints the table as Markdown and writes the record:
+device, versions, commit, and per pair the level, the problems run, the worst row error per element type, registers and
+spills. On a machine with a GPU the pairs go to level ``gpu``. Timings in the record are of this run on this machine
+and are no claim.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ KERNELS = ("flash_fwd_sm80", "flash_fwd_scalar")
 
 def commit() -> str:
     """The commit of the checkout, or 'unknown' outside one."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
@@ -84,8 +86,8 @@ def markdown(table: dict[str, dict[str, Any]], kernels: tuple[str, ...]) -> str:
         cells = []
         for name in kernels:
             cell = row[name]
-            text = f"**{cell['level']}**, {cell['hunks']} hunks" if not cell.get("refused") else f"refused: {cell['refused'][:60]}"
-            cells.append(text)
+            done = f"**{cell['level']}**, {cell['hunks']} hunks"
+            cells.append(f"refused: {cell['refused'][:60]}" if cell.get("refused") else done)
         lines.append(f"| {spec} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -1,6 +1,7 @@
 """Latency figures of the tool: what a user waits for. ``python -m bench.latency [--out FILE]``.
 
-Every figure is measured through the real interfaces (a server process over stdio, the CLI, the worker), on this machine; nothing is asserted.
+Every figure is measured through the real interfaces (a server process over stdio, the CLI, the worker), on this
+machine; nothing is asserted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def figures(samples: list[float]) -> dict[str, float]:
     """Median, 95th percentile and worst, in milliseconds."""
     ordered = sorted(1000 * s for s in samples)
     at95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    return {"median_ms": round(statistics.median(ordered), 2), "p95_ms": round(at95, 2), "max_ms": round(ordered[-1], 2)}
+    return {
+        "median_ms": round(statistics.median(ordered), 2),
+        "p95_ms": round(at95, 2),
+        "max_ms": round(ordered[-1], 2),
+    }
 
 
 def repeat(n: int, fn: Callable[[], object]) -> list[float]:
@@ -157,9 +162,13 @@ def adapting() -> dict[str, Any]:
     """The main job, in a fresh process (cold) and in a warm worker."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
-        command = [sys.executable, "-m", "cubridge_engine.cli.main", "adapt", str(KERNEL), str(SPEC), "--format", "json"]
-        cold = repeat(1, lambda: subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False))
-        again = repeat(2, lambda: subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False))
+        command = [sys.executable, "-m", "cubridge_engine.cli.main", "adapt", str(KERNEL), str(SPEC)]
+
+        def once() -> None:
+            subprocess.run([*command, "--format", "json"], cwd=ROOT, env=environment, capture_output=True, check=False)
+
+        cold = repeat(1, once)
+        again = repeat(2, once)
     worker = Worker()
     try:
         task = {"kernel": str(KERNEL), "spec": str(SPEC)}

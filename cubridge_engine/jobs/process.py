@@ -24,8 +24,8 @@ import psutil
 LOG = logging.getLogger("cubridge.worker")
 _ROOT = str(Path(__file__).resolve().parents[2])
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+) in (\S+)')
-# The tensors of the grid are small: on a busy machine threads that wait for each other cost twenty times what they save.
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+# The tensors of the grid are small: on a busy machine, threads waiting for each other cost twenty times what they save.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _CHILDREN_EVERY_S = 0.5  # listing children reads all of /proc
 
 

@@ -1,4 +1,6 @@
-"""The import invariants of ARCHITECTURE.md, read from the syntax of every file and, for torch, measured in a fresh process."""
+"""The import invariants of ARCHITECTURE.md, read from the syntax of every file and, for torch, measured in a fresh
+process.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,20 @@ ENGINE = sorted((ROOT / "cubridge_engine").rglob("*.py"))
 SERVER = sorted((ROOT / "server").rglob("*.py"))
 
 # Rooms in the order data flows; a room may import rooms to its left, and itself.
-ORDER = ["diagnostics", "source", "ir", "lift", "spec", "transfer", "lower", "compile", "device", "verify", "jobs", "cli"]
-# spec/attention.py is the contract between spec and transfer: plain data without torch.
+ORDER = [
+    "diagnostics",
+    "source",
+    "ir",
+    "lift",
+    "spec",
+    "transfer",
+    "lower",
+    "compile",
+    "device",
+    "verify",
+    "jobs",
+    "cli",
+]  # spec/attention.py is the contract between spec and transfer: plain data without torch.
 
 
 def imported(path: Path) -> set[str]:
@@ -57,7 +71,13 @@ def test_rooms_import_only_what_comes_before_them(room):
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
-LIGHT = ["cubridge_engine.cli.main", "cubridge_engine.lift", "cubridge_engine.transfer", "cubridge_engine.lower", "server"]
+LIGHT = [
+    "cubridge_engine.cli.main",
+    "cubridge_engine.lift",
+    "cubridge_engine.transfer",
+    "cubridge_engine.lower",
+    "server",
+]
 
 
 @pytest.mark.parametrize("module", LIGHT)

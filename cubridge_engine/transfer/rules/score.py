@@ -20,9 +20,10 @@ from ..ranges import key_first
 from ..sampling import bind, close, value_at
 from .rule import Example, Rule
 
-# A sentinel beyond this overflows in the kernel's unit; it only has to lie below every score, and equal for the whole
-# row.
-_LARGEST_FILL = 1e30
+# A sentinel only has to lie below every score and be equal for the whole row; this is as far as it may lie. On a row
+# of sentinels the kernel computes exp2(fma(s, c, -round(m * c))), whose argument is the rounding error of m * c and
+# not 0: at 1e6 it is 0.1 and cancels in O, at 1e9 it is 86 and overflows P, at 1e30 it is infinite.
+_LARGEST_FILL = 1e6
 # exp of this is 0 in every float type beside any score a kernel of 16-bit inputs can meet.
 _NEGLIGIBLE_FILL = -1e4
 
