@@ -89,7 +89,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def _show(result: Adaptation, found: list[Diagnostic]) -> None:
     out = console()
-    out.print(f"{result.kernel.name} ({result.kernel_name or 'no kernel'}) adapted to {result.spec.name}", markup=False)
+    did = "adapted to" if result.text is not None else "not adapted to"
+    out.print(f"{result.kernel.name} ({result.kernel_name or 'no kernel'}) {did} {result.spec.name}", markup=False)
     show_stages(out, result.stages)
     if result.diff:
         out.print()

@@ -66,4 +66,6 @@ def job_params(args: argparse.Namespace) -> dict[str, Any]:
         params["archs"] = archs_of(given["arch"])
     if "no_gpu" in given:
         params["use_gpu"] = not given["no_gpu"] and not os.environ.get("CUBRIDGE_NO_GPU")
+    if "no_simulator" in given:
+        params["use_simulator"] = not given["no_simulator"] and not os.environ.get("CUBRIDGE_NO_SIMULATOR")
     return params

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         return result.exit_code
     out = console()
     if result.summary:
-        out.print(f"{result.kernel_name}: {result.summary}", markup=False)
+        out.print(result.summary, markup=False)
     for name, value in result.coverage.items():
         out.print(f"  {name}: {_short(value)}", markup=False)
     if result.cuir:

@@ -77,6 +77,7 @@ def _verify_options(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--seed", type=int, default=0, metavar="N", help="choose other random inputs")
     sub.add_argument("--no-gpu", action="store_true", help="do not use a GPU")
+    sub.add_argument("--no-simulator", action="store_true", help="stop at level compiled where there is no GPU")
 
 
 def _limit_options(sub: argparse.ArgumentParser) -> None:

@@ -22,7 +22,21 @@ from ..diagnostics import (
 )
 from ..results import Result
 
-ROOMS = ("source", "ir", "lift", "spec", "transfer", "lower", "compile", "device", "verify", "pipeline", "jobs", "cli")
+ROOMS = (
+    "source",
+    "ir",
+    "lift",
+    "spec",
+    "transfer",
+    "lower",
+    "compile",
+    "device",
+    "simulate",
+    "verify",
+    "pipeline",
+    "jobs",
+    "cli",
+)
 
 
 def diagnostics_of(result: Result) -> list[Diagnostic]:

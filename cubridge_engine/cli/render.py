@@ -46,6 +46,7 @@ def show_report(out: Console, report: Report) -> None:
         done = "the kernel's 0 was kept" if rows.policy == "keep" and rows.kept else "equal to the spec"
         out.print(f"  empty rows: {rows.rows} on the grid, the spec gives {rows.spec}: {done}")
     _show_compiled(out, report.compiled)
+    _show_simulated(out, report)
     if report.device is not None:
         out.print(f"  device: {report.device.name} ({report.device.arch}, driver {report.device.driver})")
 
@@ -63,14 +64,14 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[st
 def _show_cases(out: Console, cases: Sequence[CaseResult]) -> None:
     if not cases:
         return
-    rows = [("executed", "dtype", "problems", "worst error of O", "of LSE", "tolerance")]
+    rows = [("executed", "dtype", "runs passed", "worst error of O", "of LSE", "tolerance")]
     for level, dtype in dict.fromkeys((c.level, c.dtype) for c in cases):
         group = [c for c in cases if (c.level, c.dtype) == (level, dtype)]
         lse = [float(c.worst_lse) for c in group if c.worst_lse is not None]
         worst = max(group, key=lambda c: float(c.worst_o))
         rows.append(
             (
-                {"ir": "as CuIR", "gpu": "on the GPU"}.get(level, level),
+                {"ir": "as CuIR", "simulated": "in the simulator", "gpu": "on the GPU"}.get(level, level),
                 dtype,
                 f"{sum(c.passed for c in group)} of {len(group)}",
                 f"{float(worst.worst_o):.1e} ({worst.name})",
@@ -102,6 +103,20 @@ def _show_compiled(out: Console, compiled: Sequence[CompiledResult]) -> None:
         out.print(line, markup=False)
 
 
+def _show_simulated(out: Console, report: Report) -> None:
+    if not report.simulated:
+        return
+    rows = [("in the simulator", "arch", "problems", "launches", "M instructions", "bank conflicts", "schedules")]
+    for one in report.simulated:
+        ways = "-" if one.bank_conflict_ways is None else f"{one.bank_conflict_ways:g} ways"
+        if one.bank_conflict_ways == 1.0:
+            ways = "none"
+        counts = (str(len(one.cases)), str(one.launches), f"{one.instructions / 1e6:.0f}")
+        rows.append((one.instantiation, one.arch, *counts, ways, ", ".join(one.schedules)))
+    for line in columns(rows, right=(2, 3, 4)):
+        out.print(line, markup=False)
+
+
 def next_step(result: Adaptation | Verification, written: str | None) -> str:
     """One sentence: what to do now."""
     if result.exit_code == 3:
@@ -112,7 +127,7 @@ def next_step(result: Adaptation | Verification, written: str | None) -> str:
         return "Next: verify again on a machine with a GPU." if result.level != "gpu" else "Nothing is left to do."
     if written is None:
         return "Next: pass -o OUT.cu to write the adapted kernel."
-    if result.level == "gpu":
+    if result.applicability == "verified":
         return f"Next: review the diff and use {written}."
     return f"Next: 'cubridge verify {written} {result.spec.path}' on a machine with a GPU."
 
