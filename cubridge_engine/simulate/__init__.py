@@ -1,15 +1,22 @@
 """Executing PTX without a GPU: NumPy over many CTAs, with checkers for races, bounds, alignment and barriers.
 
-module = load(ptx)
-run = module.launch("kernel", grid=(4, 2), block=(128,), args=[Buffer(q, name="Q"), Buffer(o, "out", "O"), 64])
-run.outputs["O"], run.findings, run.counts
+    module = load(ptx)
+    q, o = Buffer(array, "in", "Q", isolate=2), Buffer(zeros, "out", "O", isolate=2)
+    run = module.launch("kernel", grid=(4, 2), block=(128,), args=[q, o, *q.strides[:3], *o.strides[:3], 64])
+    run.ok, run.outputs["O"], run.findings, run.counts
+
+What a verdict needs: every shape of the grid under all of ``SCHEDULES``, each head an allocation of its own
+(``isolate``), ``run.ok`` and no finding, and the outputs equal to the reference within a tolerance. Outputs are
+poisoned with NaN before the launch; tensors with rows that are padded (``row_pad``) and starts that are only 16-byte
+aligned (``offset``) belong to the grid. `progress` and `cancel` work inside a launch. PTX leaves the order of sums in
+tensor cores and the last bits of approximate functions open: compare with tolerances, never bit for bit.
 """
 
 from .buffers import Buffer
 from .codes import CODES
 from .counts import BankSite, Counts
 from .machine import SCHEDULES, Schedule
-from .run import CHECKERS, Module, Run, load
+from .run import CHECKERS, Module, Run, Struct, load
 from .tensormap import TensorMap
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "Module",
     "Run",
     "Schedule",
+    "Struct",
     "TensorMap",
     "load",
 ]

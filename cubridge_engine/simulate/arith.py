@@ -32,9 +32,9 @@ def ftz(x: Any) -> Any:
 
 
 def saturate(x: Any) -> Any:
-    """Clamp to [0, 1]; NaN becomes 0."""
+    """Clamp to [0, 1]; NaN and -0 become 0."""
     x = np.asarray(x)
-    return np.where(np.isnan(x), x.dtype.type(0), np.clip(x, x.dtype.type(0), x.dtype.type(1)))
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
 
 
 def directed(exact: Any, mode: str) -> Any:
@@ -64,6 +64,15 @@ def sum_odd(a: Any, b: Any) -> Any:
     even = (total.view(U64) & U64(1)) == 0
     step = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
     return np.where((error != 0) & even & np.isfinite(total), step, total)
+
+
+def directed_sum(a: Any, b: Any, mode: str) -> Any:
+    """The sum of float64 values rounded to float32 by `mode`; a sum of opposites is -0 towards minus infinity."""
+    total = directed(sum_odd(a, b), mode)
+    if mode != "rm":
+        return total
+    positive = (np.asarray(a) == 0) & (np.asarray(b) == 0) & ~np.signbit(a) & ~np.signbit(b)
+    return np.where((total == 0) & ~positive, F32(-0.0), total)
 
 
 def fma64(a: Any, b: Any, c: Any) -> Any:
@@ -227,10 +236,10 @@ def divide(a: Any, b: Any) -> Any:
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """Remainder with the sign of the dividend; the dividend where the divisor is 0."""
+    """Remainder with the sign of the dividend; all bits set where the divisor is 0."""
     a, b = np.broadcast_arrays(a, b)
     safe = np.where(b == 0, b.dtype.type(1), b)
-    return np.where(b == 0, a, np.fmod(a, safe))
+    return np.where(b == 0, ~a.dtype.type(0), np.fmod(a, safe))
 
 
 def multiply_high(a: Any, b: Any, width: int) -> Any:
@@ -383,15 +392,17 @@ ROUND = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def to_integer(x: Any, mode: str, dtype: Any) -> Any:
-    """Float -> integer, rounded by `mode`, clamped to the range; NaN becomes 0."""
+    """Float -> integer, rounded by `mode`, clamped to the range; NaN becomes 0 (64 bits: the top bit alone)."""
     info = np.iinfo(dtype)
     wide = ROUND[mode](np.asarray(x).astype(F64))
-    wide = np.where(np.isnan(wide), 0.0, wide)
+    nan = np.isnan(wide)
+    wide = np.where(nan, 0.0, wide)
     if info.bits < 64:
         return np.clip(wide, info.min, info.max).astype(dtype)
     top = 2.0 ** (63 if info.min < 0 else 64)
     inside = np.where((wide >= top) | (wide < info.min), 0.0, wide).astype(dtype)
-    return np.where(wide >= top, dtype(info.max), np.where(wide < info.min, dtype(info.min), inside))
+    limited = np.where(wide >= top, dtype(info.max), np.where(wide < info.min, dtype(info.min), inside))
+    return np.where(nan, dtype(info.min) if info.min else dtype(1 << 63), limited)
 
 
 def clamp(x: Any, dtype: Any) -> Any:

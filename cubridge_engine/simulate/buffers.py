@@ -12,7 +12,7 @@ from .emit import GLOBAL_BASE, UNSIGNED
 
 Array = NDArray[Any]
 
-RED_ZONE = 8192  # bytes between two allocations; more than a page, so that no page holds two
+RED_ZONE = 1 << 16  # bytes between two allocations: rows of a whole tile past the end stay in it
 PAGE_BITS = 12
 ALIGN = 256
 
@@ -115,7 +115,6 @@ class Heap:
         for index, buffer in enumerate(buffers):
             if buffer.role != "out":
                 self.region(index)[...] = buffer.array
-        self.before = self.data.copy() if any(b.role == "in" for b in buffers) else self.data[:0]
 
     @staticmethod
     def _slab_offset(buffer: Buffer, slab: int) -> int:
@@ -234,9 +233,3 @@ class Heap:
         if not count:
             return 0, ()
         return count, tuple(int(i) for i in np.unravel_index(int(missing.argmax()), missing.shape))
-
-    def changed(self, index: int) -> bool:
-        """True when an input differs from what it was."""
-        start = self.starts[index]
-        end = start + self.buffers[index].nbytes
-        return bool((self.data[start:end] != self.before[start:end]).any())

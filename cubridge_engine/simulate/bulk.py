@@ -84,7 +84,10 @@ class BulkOps(MBarrierOps):
             tensor = self._map_at(int(map_address[lane]), site)
             if tensor is None:
                 continue
-            data = self._box(tensor, [int(c[lane]) for c in coords], site)
+            place = [int(c[lane]) for c in coords]
+            if not self._possible(tensor, place, False, site):
+                continue
+            data = self._box(tensor, place, site)
             if not self._aligned_to(int(to[lane]), SWIZZLE_ALIGN[tensor.swizzle], "a bulk tensor copy", site):
                 continue
             receivers = [(int(to_cta[lane]), int(bar_cta[lane]))]
@@ -94,6 +97,18 @@ class BulkOps(MBarrierOps):
                 receivers = [(first + r, first + r) for r in ranks]
             for cta, owner in receivers:
                 self._start_load(lane, cta, int(to[lane]), data, tensor.swizzle, owner, int(bar[lane]), site)
+
+    def _possible(self, tensor: TensorMap, coords: list[int], store: bool, site: int) -> bool:
+        """What the hardware refuses with an illegal instruction (seen on an H200)."""
+        problem = ""
+        if coords[0] * tensor.buffer.array.itemsize % 16:
+            problem = "the first coordinate is no multiple of 16 bytes"
+        elif store and min(coords) < 0:
+            problem = "a store at a negative coordinate"
+        if problem:
+            name = tensor.buffer.name
+            self.machine.findings.add("CB533", site, 1, coords=tuple(coords), buffer=name, problem=problem)
+        return not problem
 
     def _box(self, tensor: TensorMap, coords: list[int], site: int) -> Array:
         """The bytes of a box."""
@@ -169,7 +184,10 @@ class BulkOps(MBarrierOps):
             index = self._rows(int(cta[lane]), int(offset[lane]), tensor.nbytes, tensor.swizzle, site)
             if index is None:
                 continue
-            where, inside = tensor.offsets([int(c[lane]) for c in coords])
+            place = [int(c[lane]) for c in coords]
+            if not self._possible(tensor, place, True, site):
+                continue
+            where, inside = tensor.offsets(place)
             where = where + self.machine.heap.starts[self.machine.launch.buffer_index[id(tensor.buffer)]]
             kind = tensor.kind or tensor.buffer.array.dtype.name
             self._start_store(lane, index, where, inside, tensor.buffer.array.itemsize, reduce, kind, site)

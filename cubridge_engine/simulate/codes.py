@@ -109,6 +109,11 @@ CODES: dict[str, Row] = {
         "{what} needs {need} bytes alignment of shared memory, the address is {address} ({count} times)",
         "align the shared buffer (swizzle 128B: 1024, 64B: 512, 32B: 256, none: 128)",
     ),
+    "CB533": Row(
+        E,
+        "a bulk tensor copy at coordinates {coords} of {buffer} stops the kernel: {problem} ({count} times)",
+        "load a larger aligned box and use a part of it, or store with ordinary instructions at the edge",
+    ),
     "CB532": Row(
         E,
         "the kernel still runs after {steps} steps of the scheduler",

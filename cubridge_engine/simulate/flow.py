@@ -97,6 +97,11 @@ class _Inliner:
             callee = self.callee(new)
             if end is not None and new.parts[0] == "ret":
                 self.code.append(replace(new, op="bra", parts=("bra",), args=(Sym(end),)))
+            elif new.parts[0] in ("bar", "barrier") and "red" in new.parts:
+                # The result exists when the barrier is complete: an instruction of its own, in the next block.
+                parts = ("barrier_result", *new.parts[1:])
+                self.code.append(replace(new, args=new.args[1:]))
+                self.code.append(replace(new, op=".".join(parts), parts=parts, args=new.args[:2]))
             elif callee is not None and callee.code and depth < _MAX_DEPTH:
                 self.call(new, callee, depth)
             else:

@@ -106,6 +106,8 @@ class Machine:
         self.block_site = np.full(self.lanes, -1, np.int64)
         self.barrier_of = np.full(self.lanes, -1, np.int16)
         self.barrier_count = np.zeros((self.ctas, BARRIERS), np.int64)
+        self.barrier_votes = np.zeros((self.ctas, BARRIERS), np.int64)
+        self.barrier_result = np.zeros((self.ctas, BARRIERS, 2), np.int64)  # votes and threads of the last completion
         self.barrier_need = np.zeros((self.ctas, BARRIERS), np.int64)
         self.barrier_known = np.full((self.ctas, BARRIERS, self.shadow.width if self.shadow else 1), LOW, np.int64)
         self.bulk_group = np.zeros(self.lanes, np.int64)
@@ -170,12 +172,13 @@ class Machine:
         self.blocked[gid] = False
         self.any_blocked = bool(self.blocked.any())
 
-    def arrive(self, number: int, rows: Array, threads: Array, need: Array) -> None:
+    def arrive(self, number: int, rows: Array, threads: Array, need: Array, votes: Array) -> None:
         """Arrivals of warps (sorted by CTA) at barrier `number`; releases the CTAs that are complete."""
         cta = rows // self.warps
         starts = np.flatnonzero(np.r_[True, cta[1:] != cta[:-1]])
         touched = cta[starts]
         self.barrier_count[touched, number] += np.add.reduceat(threads, starts)
+        self.barrier_votes[touched, number] += np.add.reduceat(votes, starts)
         self.barrier_need[touched, number] = need[starts]
         if self.shadow is not None:
             self.shadow.tick(rows)
@@ -184,7 +187,9 @@ class Machine:
         done = touched[self.barrier_count[touched, number] >= self.barrier_need[touched, number]]
         if not len(done):
             return
-        self.barrier_count[done, number] = 0
+        self.barrier_result[done, number, 0] = self.barrier_votes[done, number]
+        self.barrier_result[done, number, 1] = self.barrier_count[done, number]
+        self.barrier_count[done, number] = self.barrier_votes[done, number] = 0
         waiting = np.zeros((self.ctas, self.warps * 32), bool)
         waiting[done] = self.barrier_of.reshape(self.ctas, -1)[done] == number
         gid = np.flatnonzero(waiting.ravel())

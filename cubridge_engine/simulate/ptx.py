@@ -226,7 +226,7 @@ class _Reader:
 
     def registers(self, text: str) -> None:
         assert self.function is not None
-        m = re.match(r"\.reg\s+\.(\w+)\s+(.*)$", text, re.S)
+        m = re.match(r"\.reg\s*\.(\w+)\s+(.*)$", text, re.S)
         if not m:
             raise _Unreadable(f"register declaration {text!r}")
         for item in split_commas(m[2]):

@@ -26,7 +26,9 @@ Triple = tuple[int, int, int]
 
 CHECKERS = frozenset({"races", "banks"})  # bounds, alignment, roles and barriers are always checked
 MAX_LANES = 8192  # lanes of a batch: register arrays stay in the cache
+SHADOW_BYTES = 1 << 28  # of a batch, at most
 MAX_THREADS = 1024
+MAP_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,13 @@ class Run:
     def ok(self) -> bool:
         """True when it ran to the end and no finding is an error."""
         return not self.cancelled and all(f.severity < Severity.ERROR for f in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A parameter passed by value: its parts by byte offset (NumPy scalars, bytes, buffers, tensor maps)."""
+
+    parts: Mapping[int, object]
 
 
 def _pack(param: Param, value: object) -> bytes:
@@ -101,12 +110,14 @@ class Module:
         checkers: Iterable[str] = CHECKERS,
         progress: Callable[[float], None] | None = None,
         cancel: Callable[[], bool] | None = None,
+        cluster: Sequence[int] | None = None,
         max_steps: int = 200_000,
     ) -> Run:
         """Execute a kernel. Never raises for what a kernel does: see ``Run.findings``.
 
         `grid` and `block` have up to three extents. `args` by position: ``Buffer`` for a pointer, ``TensorMap`` for a
-        tensor map, numbers, NumPy scalars, or bytes for structs. `dynamic_shared` in bytes. `checkers` is a subset of
+        tensor map, numbers, NumPy scalars, bytes or ``Struct`` for structs. `dynamic_shared` in bytes. `cluster` where
+        the kernel does not say it itself. `checkers` is a subset of
         ``CHECKERS``. `progress` gets the share done; when `cancel` returns True the run ends with ``cancelled``.
         """
         started, cpu = time.perf_counter(), time.process_time()
@@ -115,13 +126,14 @@ class Module:
         if ready.unsupported or self.diagnostics:
             return Run({}, (*self.diagnostics, *ready.unsupported), counts, 0.0)
         g, b = _triple(grid), _triple(block)
-        wrong = self._check(ready, g, b, args)
+        team = ready.function_data.cluster if cluster is None else _triple(cluster)
+        wrong = self._check(ready, g, b, team, args)
         if wrong is not None:
             return Run({}, (wrong,), counts, 0.0)
         findings = Findings(ready.flow.code, self._sources, ready.home)
         for site, problem in ready.lint.items():
             findings.add("CB529", site, 1, problem=problem)
-        launcher = _Launcher(ready, g, b, args, findings, counts)
+        launcher = _Launcher(ready, g, b, team, args, findings, counts)
         try:
             params = launcher.params()
         except ValueError as error:
@@ -138,7 +150,9 @@ class Module:
         return Run(launcher.outputs(), findings.diagnostics(), counts, seconds, cpu, cancelled, lines)
 
     @staticmethod
-    def _check(ready: Kernel, grid: Triple, block: Triple, args: Sequence[object]) -> Diagnostic | None:
+    def _check(
+        ready: Kernel, grid: Triple, block: Triple, cluster: Triple, args: Sequence[object]
+    ) -> Diagnostic | None:
         function = ready.function_data
         threads = int(np.prod(block))
         reason = hint = ""
@@ -150,8 +164,8 @@ class Module:
             reason, hint = f"the block is {block}", f"the kernel requires {function.block}"
         elif len(args) != len(function.params):
             reason, hint = f"{len(args)} arguments", f"the kernel takes {len(function.params)}"
-        elif any(g % c for g, c in zip(grid, function.cluster, strict=True)):
-            reason, hint = f"the grid {grid} is no multiple of the cluster", f"{function.cluster}"
+        elif any(g % c for g, c in zip(grid, cluster, strict=True)):
+            reason, hint = f"the grid {grid} is no multiple of the cluster", f"{cluster}"
         return make("CB512", None, reason=reason, hint=hint) if reason else None
 
 
@@ -175,12 +189,14 @@ class _Launcher:
     """One launch: memory, parameters, batches."""
 
     def __init__(
-        self, kernel: Kernel, grid: Triple, block: Triple, args: Sequence[object], findings: Findings, counts: Counts
-    ) -> None:
-        self.kernel, self.grid, self.block, self.args = kernel, grid, block, args
+        self, kernel: Kernel, grid: Triple, block: Triple, cluster: Triple, args: Sequence[object], findings: Findings,
+        counts: Counts,
+    ) -> None:  # fmt: skip
+        self.kernel, self.grid, self.block, self.cluster, self.args = kernel, grid, block, cluster, args
         self.findings, self.counts = findings, counts
         self.buffers: list[Buffer] = []
-        for position, arg in enumerate(args):
+        parts = [x for a in args for x in (a.parts.values() if isinstance(a, Struct) else (a,))]
+        for position, arg in enumerate(parts):
             buffer = arg.buffer if isinstance(arg, TensorMap) else arg
             if isinstance(buffer, Buffer) and not any(buffer is b for b in self.buffers):
                 buffer.name = buffer.name or f"argument {position}"
@@ -205,23 +221,36 @@ class _Launcher:
         size = max((p.offset + p.size for p in declared), default=0)
         block = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
         for param, arg in zip(declared, self.args, strict=True):
-            if isinstance(arg, Buffer):
-                position = next(i for i, b in enumerate(self.buffers) if b is arg)
-                raw = self.heap.address(position).to_bytes(8, "little")
-                if param.size != 8:
-                    raise ValueError(f"{param.name} is no pointer")
-            elif isinstance(arg, TensorMap):
-                raw = self._map_argument(param, arg)
-            else:
-                raw = _pack(param, arg)
-            block[param.offset : param.offset + param.size] = np.frombuffer(raw, np.uint8)
+            pieces = arg.parts if isinstance(arg, Struct) else {0: arg}
+            for offset, piece in pieces.items():
+                raw = self._bytes_of(param, offset, piece, whole=not isinstance(arg, Struct))
+                if offset + len(raw) > param.size:
+                    raise ValueError(f"{param.name} has {param.size} bytes, less than {offset + len(raw)}")
+                start = param.offset + offset
+                block[start : start + len(raw)] = np.frombuffer(raw, np.uint8)
         return block
 
-    def _map_argument(self, param: Param, arg: TensorMap) -> bytes:
+    def _bytes_of(self, param: Param, offset: int, arg: object, whole: bool) -> bytes:
+        if isinstance(arg, Buffer):
+            position = next(i for i, b in enumerate(self.buffers) if b is arg)
+            if whole and param.size != 8:
+                raise ValueError(f"{param.name} is no pointer")
+            return self.heap.address(position).to_bytes(8, "little")
+        if isinstance(arg, TensorMap):
+            return self._map_argument(param, offset, arg)
+        if whole:
+            return _pack(param, arg)
+        if isinstance(arg, np.generic):
+            return arg.tobytes()
+        if isinstance(arg, bytes):
+            return arg
+        raise ValueError(f"a part of {param.name} cannot be {type(arg).__name__}: give a NumPy scalar or bytes")
+
+    def _map_argument(self, param: Param, offset: int, arg: TensorMap) -> bytes:
         """A map is passed in the parameter block (128 bytes), or as a pointer to global memory."""
-        if param.size == 128:
-            self.tensor_maps[PARAM_BASE + param.offset] = arg
-            return bytes(128)
+        if param.size >= MAP_BYTES:
+            self.tensor_maps[PARAM_BASE + param.offset + offset] = arg
+            return bytes(MAP_BYTES)
         if param.size != 8:
             raise ValueError(f"{param.name} is no tensor map")
         index = next(i for i, held in self.handles.items() if held is arg)
@@ -233,7 +262,7 @@ class _Launcher:
         progress: Callable[[float], None] | None, cancel: Callable[[], bool] | None, max_steps: int,
     ) -> bool:  # fmt: skip
         """Run all batches; True when a launch was stopped before its end."""
-        batches = list(self._batches())
+        batches = list(self._batches(dynamic_shared))
         done = 0
 
         def tick(share: float) -> bool:
@@ -245,7 +274,7 @@ class _Launcher:
         places = {id(b): i for i, b in enumerate(self.buffers)}
         launch = Launch(
             self.kernel, self.heap, params, addresses, self.tensor_maps, places, self.grid, self.block,
-            self.kernel.function_data.cluster, dynamic_shared, schedule, checkers, self.findings, self.counts,
+            self.cluster, dynamic_shared, schedule, checkers, self.findings, self.counts,
             max_steps, tick,
         )  # fmt: skip
         for number, index in enumerate(batches):
@@ -256,16 +285,18 @@ class _Launcher:
                 return machine.stopped or done < len(batches)
         return False
 
-    def _batches(self) -> Iterable[Array]:
+    def _batches(self, dynamic_shared: int) -> Iterable[Array]:
         """CTA indices (n, 3). CTAs of equal blockIdx.x come together: they tend to take equally long."""
         x, y, z = self.grid
         index = np.stack(np.meshgrid(np.arange(x), np.arange(y), np.arange(z), indexing="ij"), -1).reshape(-1, 3)
         threads = -(-int(np.prod(self.block)) // 32) * 32
-        cluster = int(np.prod(self.kernel.function_data.cluster))
+        cluster = int(np.prod(self.cluster))
         if cluster > 1:
-            extents = np.array(self.kernel.function_data.cluster)
+            extents = np.array(self.cluster)
             index = index[np.lexsort((*(index % extents).T, *(index // extents).T))]
-        size = max(MAX_LANES // threads, 1) * cluster
+        # The shadow holds a write entry and one read entry per warp of the cluster for every granule.
+        shadow = (self.kernel.shared_bytes + dynamic_shared) // self.kernel.granule * 8 * (1 + threads // 32 * cluster)
+        size = max(min(MAX_LANES // threads, SHADOW_BYTES // max(shadow, 1)) // cluster, 1) * cluster
         for start in range(0, len(index), size):
             yield index[start : start + size]
 

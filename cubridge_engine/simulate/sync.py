@@ -145,9 +145,12 @@ class SyncOps(MemoryOps):
 
     # -- barriers
     def barrier(
-        self, kind: str, identifier: Array, count: Array | None, _vote: str, _predicate: Any, m: Array | None, site: int
+        self, kind: str, identifier: Array, count: Array | None, vote: Array | None, m: Array | None, site: int
     ) -> None:
-        """bar.sync and bar.arrive. Lanes that must wait are blocked until the barrier of their CTA is complete."""
+        """bar.sync, bar.arrive and bar.red (`vote` is its predicate).
+
+        Lanes that must wait are blocked until the barrier of their CTA is complete.
+        """
         machine = self.machine
         active = self.active(m).reshape(-1, 32)
         threads = active.sum(1)
@@ -174,7 +177,13 @@ class SyncOps(MemoryOps):
                 lanes = (active & chosen[:, None]).ravel()
                 machine.wait(self.gid[lanes], site)
                 machine.barrier_of[self.gid[lanes]] = number
-            machine.arrive(number, rows, threads[chosen], need[chosen])
+            votes = (active if vote is None else active & vote.reshape(-1, 32)).sum(1)
+            machine.arrive(number, rows, threads[chosen], need[chosen], votes[chosen])
+
+    def barrier_result(self, mode: str, identifier: Array) -> Array:
+        """What bar.red gives, once the barrier is complete: the number of true predicates, all, or any."""
+        votes, threads = self.machine.barrier_result[self.cta, identifier.astype(np.int64)].T
+        return {"popc": votes.astype(np.uint32), "and": votes == threads, "or": votes > 0}[mode]
 
     def sync_warp(self, named: Array, m: Array | None, site: int) -> None:
         """bar.warp.sync: orders memory accesses of the warp's lanes."""

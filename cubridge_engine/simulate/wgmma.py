@@ -31,7 +31,7 @@ ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, 
 
 @dataclass(slots=True)
 class OperandRead:
-    """Operand reads of one wgmma in flight, one row per warpgroup."""
+    """Operand reads of one wgmma in flight, one row per warp."""
 
     gid: Array
     group: Array
@@ -84,12 +84,12 @@ class WgmmaOps(BulkOps):
     def _operand(
         self, descriptor: Array, active: Array, extent: int, k: int, mn_major: bool, kind: str, site: int
     ) -> tuple[Array, Array]:
-        """(warpgroups, extent, K) float32, and the 16-byte rows it came from."""
+        """(warpgroups, extent, K) float32, and the 16-byte rows it came from, (warpgroups, rows, chunks)."""
         rows = self._chunks(descriptor, active, extent, k, mn_major, kind, site)
         words = self.machine.shared_view(4).reshape(-1, 4)[rows].reshape(*rows.shape[:2], -1)
         values = fragments.elements(words.reshape(-1, words.shape[-1]), kind)
         values = values.reshape(*rows.shape[:2], -1)
-        return (values.transpose(0, 2, 1) if mn_major else values), rows.reshape(len(rows), -1)
+        return (values.transpose(0, 2, 1) if mn_major else values), rows
 
     def wgmma(
         self, a: Any, b: Array, shape: tuple[int, int], a_kind: str, b_kind: str, d: list[Any], d_kind: str,
@@ -108,25 +108,32 @@ class WgmmaOps(BulkOps):
             machine.findings.add("CB529", site, 1, problem="it is executed by a part of the warpgroup")
         if not active.any():
             return [self.full(x) for x in d]
-        touched: list[Array] = []
+        own: list[Array] | None = None
         if isinstance(a, list):
             left = fragments.operand_a(a, a_kind).reshape(-1, 64, k)
         else:
             left, rows = self._operand(a, active, 64, k, major[0], a_kind, site)
-            touched.append(rows)
+            own = np.split(rows, 4, axis=2 if major[0] else 1)  # a warp reads its 16 rows of A
         right, rows = self._operand(b, active, n, k, major[1], b_kind, site)
-        touched.append(rows)
-        self._hold_operands(np.concatenate(touched, axis=1)[active], active, site)
+        common = rows.reshape(len(rows), -1)
+        parts = [common] * 4
+        if own is not None:
+            parts = [np.concatenate([o.reshape(len(o), -1), common], axis=1) for o in own]
+        self._hold_operands(np.stack(parts, axis=1), active, site)
         product = np.matmul(left, right.transpose(0, 2, 1)) * np.float32(signs[0] * signs[1])
         return self._accumulate(product, n, d, d_kind, keep)
 
     def _hold_operands(self, rows: Array, active: Array, site: int) -> None:
+        """Note what each of the four warps reads: `rows` (warpgroups, 4, n).
+
+        A warp may be late, whatever the others do.
+        """
         machine, shadow = self.machine, self.machine.shadow
-        machine.counts.bytes["shared read"] += rows.size * 16
+        machine.counts.bytes["shared read"] += rows[active].size * 4
         if shadow is None:
             return
-        lead = np.arange(0, self.count, WARPGROUP)[active]
-        cells = shadow.cells(rows.ravel() * 16, 16).reshape(len(lead), -1)
+        lead = (np.arange(0, self.count, WARPGROUP)[active][:, None] + np.arange(0, WARPGROUP, 32)).ravel()
+        cells = shadow.cells(rows[active].ravel() * 16, 16).reshape(len(lead), -1)
         shadow.hold(cells, self.row[lead], self.lane[lead], site)
         gid = self.gid[lead]
         machine.operands.append(OperandRead(gid, machine.wgmma_group[gid], self.row[lead], cells))
@@ -140,10 +147,11 @@ class WgmmaOps(BulkOps):
             total = x + np.where(keep, old, np.float32(0))
             bits = arith.f16_bits(total)
             return [arith.pack(bits[2 * i], bits[2 * i + 1]) for i in range(n // 4)]
-        zero = np.int32(0) if d_kind == "s32" else np.float32(0)
         if d_kind == "s32":
-            return [x[i].astype(np.int64).astype(np.int32) + np.where(keep, d[i], zero) for i in range(n // 2)]
-        return [x[i] + np.where(keep, d[i], zero) for i in range(n // 2)]
+            x = x.astype(np.int64).astype(np.int32)
+        if keep.all():
+            return [x[i] + d[i] for i in range(n // 2)]
+        return [x[i] + np.where(keep, d[i], x.dtype.type(0)) for i in range(n // 2)]
 
     def wgmma_commit(self, m: Array | None) -> None:
         """Close the wgmma group of each lane."""

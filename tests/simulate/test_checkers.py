@@ -328,6 +328,36 @@ def test_named_barriers_and_arrive(build):
         assert run.outputs["o"][32:].tolist() == list(range(32))
 
 
+def test_barriers_that_count_and_vote(build):
+    text = """__global__ void k(float* o, const float* a) {
+  int n = __syncthreads_count(a[threadIdx.x] > 20);
+  bool all = __syncthreads_and(a[threadIdx.x] >= 0), any = __syncthreads_or(a[threadIdx.x] > 63);
+  o[threadIdx.x] = n + (all ? 1000 : 0) + (any ? 5000 : 0);
+}"""
+    for schedule in SCHEDULES:
+        run = launch(build(text, "votes.cu"), schedule)
+        assert run.ok, [(f.code, f.message) for f in run.findings]
+        assert (run.outputs["o"] == 43 + 1000).all()
+
+
+def test_library_functions(build):
+    """Code of the toolkit's headers: inline PTX, half2, printf, assert, double, cooperative groups."""
+    text = """#include <cuda_fp16.h>
+extern "C" __device__ int printf(const char*, ...);
+__global__ void k(float* o, const float* a) {
+  int t = threadIdx.x;
+  if (t == 3) printf("%d", t);
+  __half2 h = h2exp(__floats2half2_rn(a[t] * 0.01f, 1.0f));
+  double d = exp(a[t] * 0.1) + sqrt((double)t);
+  o[t] = __low2float(h) + __high2float(h) + (float)d + expf(a[t] * 0.1f) + sinf(a[t]) + powf(a[t] + 1.0f, 1.5f);
+}"""
+    run = launch(build(text, "library.cu"), Schedule())
+    assert run.ok, [(f.code, f.message) for f in run.findings]
+    t = np.arange(64.0)
+    want = np.exp(t * 0.01) + np.e + np.exp(t * 0.1) + np.sqrt(t) + np.exp(t * 0.1) + np.sin(t) + (t + 1) ** 1.5
+    np.testing.assert_allclose(run.outputs["o"], want, rtol=2e-3)
+
+
 def test_wmma_matches_numpy(build):
     text = """#include <mma.h>
 using namespace nvcuda;

@@ -129,25 +129,32 @@ def test_operand_a_from_registers(hopper, fence):
         np.testing.assert_allclose(run.outputs["D"], value(a) @ value(b).T + 1, rtol=1e-4, atol=1e-4)
 
 
-def run_through(module, x: int, y: int, add: int, schedule: Schedule):
+def run_through(module, x: int, y: int, to: tuple[int, int], add: int, schedule: Schedule):
+    """Load a box of 32 x 16 at (x, y), add one, store it at `to` or add it there; the right contents too."""
     source = RNG.standard_normal((40, 100)).astype(np.float32)
     target = RNG.standard_normal((40, 100)).astype(np.float32)
-    from_, to = Buffer(source, "in", "from"), Buffer(target, "inout", "to")
-    maps = [TensorMap(b, (100, 40), (400,), (32, 16), 0) for b in (from_, to)]
+    buffers = Buffer(source, "in", "from"), Buffer(target, "inout", "to")
+    maps = [TensorMap(b, (100, 40), (400,), (32, 16), 0) for b in buffers]
     run = module.launch(
-        kernel(module, "through"), (1,), (64,), [*maps, x, y, add], dynamic_shared=2048, schedule=schedule
+        kernel(module, "through"), (1,), (64,), [*maps, x, y, *to, add], dynamic_shared=2048, schedule=schedule
     )
     want = target.copy()
-    for j in range(max(y, 0), min(y + 16, 40)):
-        for i in range(max(x, 0), min(x + 32, 100)):
-            want[j, i] = source[j, i] + 1 + (target[j, i] if add else 0)
+    padded = np.zeros((40 + 32, 100 + 64), np.float32)
+    padded[16:56, 32:132] = source
+    for j in range(to[1], min(to[1] + 16, 40)):
+        for i in range(to[0], min(to[0] + 32, 100)):
+            loaded = padded[y + j - to[1] + 16, x + i - to[0] + 32]
+            want[j, i] = loaded + 1 + (target[j, i] if add else 0)
     return run, want
 
 
-@pytest.mark.parametrize(("x", "y", "add"), [(0, 0, 0), (80, 30, 0), (-5, -3, 0), (16, 8, 1), (90, 39, 1)])
-def test_boxes_at_the_edge(hopper, x, y, add):
+BOXES = [(0, 0, (0, 0), 0), (80, 30, (80, 30), 0), (-4, -3, (8, 0), 0), (16, 8, (16, 8), 1), (88, 39, (88, 39), 1)]
+
+
+@pytest.mark.parametrize(("x", "y", "to", "add"), BOXES)
+def test_boxes_at_the_edge(hopper, x, y, to, add):
     for schedule in SCHEDULES:
-        run, want = run_through(hopper(), x, y, add, schedule)
+        run, want = run_through(hopper(), x, y, to, add, schedule)
         assert run.ok, [(f.code, f.message) for f in run.findings]
         np.testing.assert_allclose(run.outputs["to"], want, rtol=1e-6)
 
@@ -155,8 +162,15 @@ def test_boxes_at_the_edge(hopper, x, y, add):
 @pytest.mark.parametrize(("define", "code"), [("NO_FENCE", "CB530"), ("NO_READ_WAIT", "CB517")])
 def test_faults_of_bulk_stores(hopper, define, code):
     for schedule in SCHEDULES:
-        run, _ = run_through(hopper(define), 0, 0, 0, schedule)
+        run, _ = run_through(hopper(define), 0, 0, (0, 0), 0, schedule)
         assert code in {f.code for f in run.findings}
+
+
+@pytest.mark.parametrize(("x", "to"), [(2, (0, 0)), (-5, (0, 0)), (0, (2, 0)), (0, (-4, 0)), (0, (0, -3))])
+def test_coordinates_that_stop_the_hardware(hopper, x, to):
+    """Seen on an H200: illegal instruction."""
+    run, _ = run_through(hopper(), x, 0, to, 0, Schedule())
+    assert "CB533" in {f.code for f in run.findings}
 
 
 def test_elements_outside_are_zero_or_nan(hopper):
@@ -166,11 +180,13 @@ def test_elements_outside_are_zero_or_nan(hopper):
         out = Buffer(np.zeros((40, 132), np.float32), "inout", "to")
         source = TensorMap(data, (100, 40), (400,), (32, 16), 0, fill_nan=nan)
         target = TensorMap(out, (132, 40), (528,), (32, 16), 0)
-        run = module.launch(kernel(module, "through"), (1,), (64,), [source, target, 90, 0, 0], dynamic_shared=2048)
+        run = module.launch(
+            kernel(module, "through"), (1,), (64,), [source, target, 88, 0, 88, 0, 0], dynamic_shared=2048
+        )
         assert run.ok
-        outside = run.outputs["to"][:16, 100:122]
+        outside = run.outputs["to"][:16, 100:120]
         assert np.isnan(outside).all() if nan else (outside == 1).all()
-        assert (run.outputs["to"][:16, 90:100] == 2).all()
+        assert (run.outputs["to"][:16, 88:100] == 2).all()
 
 
 def test_plain_bulk_copies(hopper):

@@ -122,7 +122,7 @@ CASES = [
     ("div.u32 %x0, %a, %b;", (32, 32), 32, lambda a, b: a // b if b else -1),
     ("div.s64 %x0, %a, 7;", (64,), 64, S(lambda a: truncating(a, 7), 64)),
     ("rem.s32 %x0, %a, 13;", (32,), 32, S(lambda a: a - 13 * truncating(a, 13), 32)),
-    ("rem.u32 %x0, %a, %b;", (32, 32), 32, lambda a, b: a % b if b else a),
+    ("rem.u32 %x0, %a, %b;", (32, 32), 32, lambda a, b: a % b if b else -1),
     ("min.s32 %x0, %a, %b;", (32, 32), 32, S(min, 32)),
     ("min.u32 %x0, %a, %b;", (32, 32), 32, min),
     ("max.s64 %x0, %a, %b;", (64, 64), 64, S(max, 64)),

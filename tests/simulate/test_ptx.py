@@ -44,6 +44,13 @@ def test_operands():
     assert tensor.args[1] == Mem(Reg("%rd1"), 0, (Reg("%r2"), Reg("%r3")))
 
 
+def test_register_declarations_without_a_space():
+    """As in the inline PTX of cuda_fp16.hpp."""
+    f = code_of("{.reg.b16         hl, hu; .reg .b32 s;mov.b32 {hl,hu}, s;}")
+    assert sorted(f.registers.values()) == ["b16", "b16", "b32"]
+    assert isinstance(f.code[0].args[0], Vec)
+
+
 def test_scopes_keep_registers_and_labels_apart():
     f = code_of(""".reg .b32 %r<4>;
       { .reg .pred p; L: setp.eq.s32 p, %r1, 0; @p bra L; }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..emit import Emitter, Unsupported
 from ..flow import EXIT
-from ..model import Instruction, Not, Operand, Sym, Vec
+from ..model import Instruction, Operand, Sym, Vec
 
 Handler = Callable[[Emitter, Instruction], str | None]
 
@@ -48,21 +48,22 @@ def _bar(e: Emitter, ins: Instruction) -> str | None:
         e.line(f"X.cluster_barrier({mode!r},{e.mask(ins)},{e.site})")
         return f"return {e.block.index + 1}"
     args: list[Operand] = list(ins.args)
-    result: Operand | None = None
-    vote = "'none',A.TRUE"
+    vote = "None"
     if ins.has("red"):
-        result = args.pop(0)
         predicate = args.pop()
-        mode = next(m for m in ("popc", "and", "or") if m in ins.parts)
-        value = e.lanes(predicate.operand, "p") if isinstance(predicate, Not) else e.lanes(predicate, "p")
-        vote = f"{mode!r},{'~' if isinstance(predicate, Not) else ''}{value}"
+        vote = f"X.full({e.read(predicate, 'p')})"
     identifier = e.lanes(args[0], "u", 32)
     count = e.lanes(args[1], "u", 32) if len(args) > 1 else "None"
     kind = "arrive" if ins.has("arrive") else "sync"
     e.line(f"X.barrier({kind!r},{identifier},{count},{vote},{e.mask(ins)},{e.site})")
-    if result is not None:
-        raise Unsupported("a barrier with reduction")
     return f"return {e.block.index + 1}"
+
+
+def _barrier_result(e: Emitter, ins: Instruction) -> None:
+    """The reduction of a barrier that is complete (see ``flow``)."""
+    mode = next(m for m in ("popc", "and", "or") if m in ins.parts)
+    value = f"X.barrier_result({mode!r},{e.lanes(ins.args[1], 'u', 32)})"
+    e.write(ins.args[0], value, "u32" if mode == "popc" else "p1", ins)
 
 
 def _trap(e: Emitter, ins: Instruction) -> str:
@@ -96,6 +97,7 @@ ROWS: dict[str, Handler] = {
     "exit": _leave,
     "bar": _bar,
     "barrier": _bar,
+    "barrier_result": _barrier_result,
     "trap": _trap,
     "call": _call,
     "brkpt": _nothing,

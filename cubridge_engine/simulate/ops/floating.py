@@ -50,7 +50,8 @@ def is_float(ins: Instruction) -> bool:
 def read_float(e: Emitter, operand: Operand, kind: str) -> str:
     """The operand as float32 (float64 for f64); packed types with a leading axis of 2."""
     if kind in HALVES:
-        bits = e.read(operand, "u", 32 if kind.endswith("x2") else 16)
+        # Packed values get an axis of their own, so they must have one value per lane.
+        bits = e.lanes(operand, "u", 32) if kind.endswith("x2") else e.read(operand, "u", 16)
         key = ("up", kind, e.stamp(operand))
         if key not in e.memo:
             e.memo[key] = e.temp(f"A.up({bits},{kind!r})")
@@ -96,8 +97,11 @@ def _simple(name: str) -> Handler:
             expression = f"np.{name}imum({','.join(args)})"
         if mode and kind == "f32" and name in ("add", "sub", "mul", "div", "rcp", "sqrt"):
             wide = [f"{a}.astype(f64)" for a in args]
-            sums = {"add": "A.sum_odd({0},{1})", "sub": "A.sum_odd({0},-{1})"}
-            expression = f"A.directed({sums.get(name, _FORMULAS[name]).format(*wide)},{mode!r})"
+            second = f"-{wide[1]}" if name == "sub" else wide[-1]
+            if name in ("add", "sub"):
+                expression = f"A.directed_sum({wide[0]},{second},{mode!r})"
+            else:
+                expression = f"A.directed({_FORMULAS[name].format(*wide)},{mode!r})"
         elif mode and name not in ("ex2", "lg2"):
             raise Unsupported(f"rounding .{mode} of {kind}")
         _finish(e, ins, expression, kind)

@@ -7,7 +7,7 @@ order of summation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,11 @@ class Case:
     args: list[Any]
     shared: int = 0
     tolerance: float = 0.0
-    defines: tuple[str, ...] = field(default=())
+
+    @property
+    def floats(self) -> bool:
+        """True when 32-bit outputs are float32."""
+        return "f32" in self.name and not any(t in self.name for t in ("s32", "setp", "16x2"))
 
 
 def single(
@@ -95,8 +99,16 @@ def approximations() -> Iterator[Case]:
     special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-40, 2.0**-126, 3e38, 128, -150], np.float32)
     for op, (_, (low, high)) in floats.APPROXIMATE.items():
         x = np.linspace(low, high, floats.THREADS - 16).astype(np.float32)
-        x = np.concatenate([x, np.resize(special, 16)])
-        yield single(op, f"{op} %x0, %a;", [x.view(np.uint32)], [32], tolerance=2e-3 if "tanh" in op else 1e-5)
+        # Far from 0, sin and cos of the hardware have few right bits: PTX promises nothing there.
+        edges = special[np.abs(special) < 2] if op[:3] in ("sin", "cos") else special
+        x = np.concatenate([x, np.resize(edges, 16)])
+        yield single(
+            op,
+            f"{op} %x0, %a;",
+            [x.view(np.uint32)],
+            [32],
+            tolerance={"tan": 2e-3, "sin": 1e-3, "cos": 1e-3}.get(op[:3], 1e-5),
+        )
 
 
 def fragments() -> Iterator[Case]:
@@ -200,18 +212,16 @@ def tma_and_wgmma() -> Iterator[Case]:
             [*maps, Buffer(np.zeros((64, 64), np.float32), "out", "C"), nk],
             32768,
         )
-    for x, y, add in ((0, 0, 0), (80, 30, 0), (-5, -3, 0), (16, 8, 1), (90, 39, 1)):
+    for x, y, to, add in hopper.BOXES:
         source, target = (rng.integers(-50, 50, (40, 100)).astype(np.float32) for _ in range(2))
-        maps = [
-            TensorMap(Buffer(d, r, n), (100, 40), (400,), (32, 16), 0)
-            for d, r, n in ((source, "in", "from"), (target, "inout", "to"))
-        ]
-        yield Case(f"box {x} {y} {add}", "through", "", (1,), (64,), [*maps, x, y, add], 2048)
+        both = ((source, "in", "from"), (target, "inout", "to"))
+        maps = [TensorMap(Buffer(d, r, n), (100, 40), (400,), (32, 16), 0) for d, r, n in both]
+        yield Case(f"box {x} {y} {add}", "through", "", (1,), (64,), [*maps, x, y, *to, add], 2048)
     inside = TensorMap(
         Buffer(np.ones((40, 100), np.float32), "in", "from"), (100, 40), (400,), (32, 16), 0, fill_nan=True
     )
     wide = TensorMap(Buffer(np.zeros((40, 132), np.float32), "inout", "to"), (132, 40), (528,), (32, 16), 0)
-    yield Case("box filled with nan", "through", "", (1,), (64,), [inside, wide, 90, 0, 0], 2048)
+    yield Case("box filled with nan", "through", "", (1,), (64,), [inside, wide, 88, 0, 88, 0, 0], 2048)
     data = rng.integers(0, 50, 256).astype(np.float32)
     yield Case(
         "bulk",

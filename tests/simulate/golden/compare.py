@@ -31,9 +31,9 @@ def simulated(case: Case) -> dict[str, np.ndarray]:
 
 
 def differences(case: Case, ours: np.ndarray, theirs: np.ndarray) -> int:
-    """Number of elements that differ by more than the case's tolerance; NaN equals NaN whatever its bits."""
-    floats = theirs.view(np.float32) if theirs.dtype == np.uint32 else theirs
-    mine = ours.view(np.float32) if ours.dtype == np.uint32 else ours
+    """Number of elements that differ by more than the case's tolerance; a float NaN equals NaN whatever its bits."""
+    floats = theirs.view(np.float32) if theirs.dtype == np.uint32 and case.floats else theirs
+    mine = ours.view(np.float32) if ours.dtype == np.uint32 and case.floats else ours
     same = ours == theirs
     if floats.dtype == np.float32:
         same |= np.isnan(mine) & np.isnan(floats)

@@ -19,7 +19,7 @@ from tests.simulate.conftest import ROOT
 from tests.simulate.test_planted_faults import FAULTS, SHAPE
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-INSTANCE = "\ntemplate __global__ void flash_fwd_sm80<__half, 64>(const __half*, const __half*, const __half*, __half*, float*, "
+INSTANCE = "\ntemplate __global__ void flash_fwd_sm80<__half, 64>(" + "const __half*, " * 3 + "__half*, float*, "
 INSTANCE += "long long, " * 12 + "int, int, int, int, float, int);\n"
 
 

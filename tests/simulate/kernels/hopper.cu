@@ -181,8 +181,9 @@ __global__ void __launch_bounds__(256)
   store_tile(out, d, threadIdx.x - 128);
 }
 
-// A box of a 2-d tensor through shared memory: load at (x, y), add one, store or add at the same place.
-__global__ void through(const __grid_constant__ Map from, const __grid_constant__ Map to, int x, int y, int add) {
+// A box of a 2-d tensor through shared memory: load at (x, y), add one, store or add at (to_x, to_y).
+__global__ void through(const __grid_constant__ Map from, const __grid_constant__ Map to, int x, int y, int to_x, int to_y,
+                        int add) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 bar_storage;
   const u32 s = smem_address(smem), bar = smem_address(&bar_storage);
@@ -205,11 +206,11 @@ __global__ void through(const __grid_constant__ Map from, const __grid_constant_
   if (threadIdx.x == 0) {
     if (add)
       asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&to),
-                   "r"(x), "r"(y), "r"(s)
+                   "r"(to_x), "r"(to_y), "r"(s)
                    : "memory");
     else
-      asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&to), "r"(x), "r"(y),
-                   "r"(s)
+      asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&to), "r"(to_x),
+                   "r"(to_y), "r"(s)
                    : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #ifndef NO_READ_WAIT

@@ -1,0 +1,81 @@
+"""``python -m tests.mutation [kernel ...] [--rule TEXT]``: score per rule, and the survivors with their lines."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from pathlib import Path
+
+from cubridge_engine import simulate
+
+from .explained import EXPLAINED
+from .mutants import Mutant, mutants
+from .subject import SUBJECTS, Foreign, Subject, try_mutant
+
+
+def source_line(module: simulate.Module, line: int) -> tuple[int, str]:
+    """The line of the source behind a PTX line: number and text of the outermost call."""
+    for function in module.program.functions.values():
+        for ins in function.code:
+            if ins.line == line and ins.loc is not None:
+                place = ins.loc.chain()[-1]
+                text = Path(place.path).read_text().split("\n")[place.line - 1].strip()
+                return place.line, text
+    return 0, ""
+
+
+def explanation(name: str, mutant: Mutant, text: str) -> str:
+    """Why a survivor is no gap, or ''."""
+    for rule, part, why in EXPLAINED.get(name, ()):
+        if rule == mutant.rule and (part in text or part in mutant.before):
+            return why
+    return ""
+
+
+def run(subject: Subject | Foreign, rule: str) -> int:
+    """Print the score of one kernel; returns the number of unexplained survivors."""
+    ptx = subject.ptx()
+    base = simulate.load(ptx)
+    clean = try_mutant(subject, ptx)
+    if clean.found:
+        print(f"{subject.name}: the unchanged kernel is not clean: {clean}")
+        return 1
+    started = time.perf_counter()
+    total: Counter[str] = Counter()
+    by_checker: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    survivors: list[tuple[Mutant, int, str, str]] = []
+    for mutant in mutants(ptx):
+        if rule not in mutant.rule or mutant.rule in subject.left_out:
+            continue
+        verdict = try_mutant(subject, mutant.text)
+        total[mutant.rule] += 1
+        found[mutant.rule] += verdict.found
+        by_checker[mutant.rule] += bool(verdict.codes)
+        if not verdict.found:
+            number, text = source_line(base, mutant.line)
+            survivors.append((mutant, number, text, explanation(subject.name, mutant, text)))
+    print(
+        f"{subject.name}: {sum(found.values())} of {sum(total.values())} found, {time.perf_counter() - started:.0f} s"
+    )
+    for name, count in total.items():
+        print(f"  {name:26} {found[name]:4} of {count:4}   by a checker {by_checker[name]}")
+    for mutant, number, text, why in survivors:
+        print(f"  survived: {mutant.rule}, PTX line {mutant.line}: {mutant.before}")
+        print(f"            line {number}: {text}\n            {why or 'NOT EXPLAINED'}")
+    return sum(not why for *_, why in survivors)
+
+
+def main() -> int:
+    """Returns 1 when a survivor is not explained."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("kernel", nargs="*", choices=[[], *SUBJECTS], help="default: all")
+    parser.add_argument("--rule", default="", help="only rules that contain this text")
+    arguments = parser.parse_args()
+    names = arguments.kernel or list(SUBJECTS)
+    return int(sum([run(SUBJECTS[name], arguments.rule) for name in names]) > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
