@@ -62,7 +62,12 @@ def split_uniform(store: Store, value: Value) -> tuple[Ints, Value]:
         if not m:
             continue
         if not isinstance(c, int) or not all(a.uniform for a in m):
-            raise MemoryError_("an address whose symbols depend on the thread")
+            sized = all(of_parameters(a) for a in m) and not isinstance(c, int)
+            raise MemoryError_(
+                "an address that multiplies the thread's row by a size known only at run time"
+                if sized
+                else "an address whose symbols depend on the thread"
+            )
         rest[m] = c
     numbers = np.array(np.broadcast_to(np.asarray(poly.terms.get((), 0), dtype=np.int64), (store.threads,)))
     return numbers, store.lower(rest)
@@ -125,7 +130,7 @@ def ratio(a: Coefficient, b: Coefficient) -> int | None:
 
 def is_zero(value: Value) -> bool:
     """True for the number zero and for a vector of zeros."""
-    if isinstance(value, Node) and value.op in ("vec", "ver"):
+    if isinstance(value, Node) and value.op in ("vec", "ver", "pack"):
         return all(is_zero(a) for a in value.args)
     return isinstance(value, int | float) and value == 0
 

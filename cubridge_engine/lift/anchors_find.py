@@ -11,19 +11,20 @@ from ..diagnostics import Span
 from ..ir.anchors import Anchors, ElementNest, EpilogueSite, HeadSite, LoopSite, MaskSite, Names, ScoreSite, StateSite
 from ..ir.expr import Var
 from ..ir.nodes import Kernel, LaneReduce, Score
-from . import interface_sites, tree, units
-from .scope_names import names_at, row_value, variable_with
+from . import anchors_fused, interface_sites, tree, units
+from .anchors_elements import ElementTexts
+from .scope_names import names_at, variable_with
 from .select import Chosen
-from .shape_types import Tile, look
+from .shape_types import look
 from .state import Emission
 from .syntax import Syn
-from .values import Node, Value, same
+from .values import Node, Value
 
 _ASSIGN = frozenset({"assignment_expression"})
 _NEST_STATEMENTS = frozenset({"declaration"})
 
 
-class Finder:
+class Finder(ElementTexts):
     """Finds the anchors of one lifted kernel."""
 
     def __init__(self, e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> None:
@@ -40,10 +41,6 @@ class Finder:
     def span(self, at: tuple[int, int] | Syn) -> Span:
         """The span of a byte range or node."""
         return self.source.span_of(at.start, at.end) if isinstance(at, Syn) else self.source.span_of(*at)
-
-    def text(self, syn: Syn) -> str:
-        """The user's text of a node."""
-        return self.source.data[syn.start : syn.end].decode("utf-8", "replace")
 
     # ---- element nests
     # --------------------------------------------------------------------------------------------------
@@ -77,40 +74,12 @@ class Finder:
         if tile is None:
             return None
         names = names_at(self.e, self.kernel, key, tile.i)
-        row, col = self._coordinate_texts(key, tile, inner)
+        row, col = self.coordinate_texts(key, self.elements_at(event, obj), inner)
         if row is None or col is None:
             return None
         headers = tuple(tree.header_text(self.source, loop) for loop in loops)
         declarations = tuple(" ".join(self.text(d).split()) for d in declared)
         return ElementNest(headers, declarations, self.text(left), row, col), names, path
-
-    def _coordinate_texts(
-        self, key: tuple[int, int] | None, tile: Tile, inner: Syn | None
-    ) -> tuple[str | None, str | None]:
-        """Texts whose values are the global row and column of the element: variables, else expressions of the nest."""
-        store = self.e.machine.store
-        snapshot = self.e.machine.snapshots.get(key, {}) if key is not None else {}
-        kv0 = self.e.body_kv0
-        wanted = [row_value(self.e, tile.i), store.add(kv0, store.array(tile.c)) if kv0 is not None else None]
-        found: list[str | None] = []
-        for value in wanted:
-            text = variable_with(snapshot, value) if value is not None else None
-            if text is None and value is not None and inner is not None:
-                text = self._written(value, inner)
-            if text is None and value is not None:
-                text = self._written(value, self.loop_body) if not snapshot else None
-            found.append(text)
-        return found[0], found[1]
-
-    def _written(self, value: Value, inner: Syn | None) -> str | None:
-        """An expression of the nest that has this value."""
-        if inner is None:
-            return None
-        for node in inner.walk():
-            noted = self.e.machine.noted.get((node.start, node.end))
-            if noted is not None and node.type == "binary_expression" and same(noted, value):
-                return f"({self.text(node)})"
-        return None
 
     # ---- scores and masks
     # -------------------------------------------------------------------------------------------------
@@ -188,7 +157,12 @@ class Finder:
             if kind in ("score", "map") and nest is None and (found := self.nest(data[1], data[2])) is not None:
                 nest = found[0], found[1]
         statement = tree.statement_in(self.loop_body, place) if place is not None else None
-        if statement is None or nest is None:
+        if statement is None:
+            return ()
+        if anchors_fused.is_fused(self.e, statement):
+            site = anchors_fused.score_site(self, statement)
+            return (site,) if site is not None else ()
+        if nest is None:
             return ()
         following = tree.after(self.loop_body, statement)
         offset = (

@@ -81,7 +81,16 @@ def float_op(m: Machine, op: str, *args: Value) -> Value:
         return clean[0].args[0]
     if op == "add" and clean[0] == 0.0 and isinstance(clean[0], float):
         return clean[1]
+    if op == "mul":
+        for x, factor in (clean, clean[::-1]):
+            if isinstance(x, Node) and x.op == "max" and _is_scale(factor):
+                # The maximum of scaled scores, whichever is written; a softmax scale is positive.
+                return m.store.node("max", tuple(float_op(m, "mul", y, factor) for y in x.args))
     return m.store.node(op, clean)
+
+
+def _is_scale(value: Value) -> bool:
+    return (isinstance(value, float) and value > 0) or (isinstance(value, Node) and value.op == "param")
 
 
 def _fold_div(a: float, b: float) -> float:
@@ -188,7 +197,9 @@ def _pointer_arithmetic(m: Machine, op: str, a: Value, b: Value) -> Value:
 
 def scale_of(ptr: Ptr) -> int:
     """How much the offset moves per element of what `ptr` points at."""
-    size = 1 if ptr.space == "local" else ptr.ctype.size if not ptr.ctype.pointer else 8
+    size = ptr.ctype.size if not ptr.ctype.pointer else 8
+    if ptr.space == "local":
+        size = max(1, size // max(1, ptr.root.ctype.size)) if not ptr.ctype.pointer else 1
     for d in ptr.dims[1:]:
         size *= d
     return size

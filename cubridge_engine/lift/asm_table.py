@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import arithmetic, places
+from . import arithmetic, places, reinterpreted
 from .machine import Machine
 from .syntax import Syn
 from .trace import AsyncCopy, Sync
@@ -46,7 +46,11 @@ class Instruction:
         if text.startswith("%") and text[1:].isdigit():
             at = int(text[1:])
             self.values[at] = value
-            places.assign(self.machine, self.outputs[at], None, value, self.syn)
+            target = self.outputs[at]
+            if target.space == "local" and isinstance(target.offset, int) and reinterpreted.width(target) == 1:
+                self.machine.write(target.root, target.offset, value)  # bits, whatever the variable's type
+            else:
+                places.assign(self.machine, target, None, value, self.syn)
         else:
             self.local[text] = value
 
@@ -148,7 +152,9 @@ def _mma(i: Instruction) -> None:
         raise NotUnderstood(f"mma shape {shape} with accumulator {i.parts[-1]}")
     d, a, b, c = i.groups
     operands = (*(i.read(x) for x in a), *(i.read(x) for x in b))
-    results = [m.store.node("mma", (i.read(x), *operands), (at, shape, i.parts[-3])) for at, x in enumerate(c)]
+    starts = [i.read(x) for x in c]
+    starts = [reinterpreted.bits_as_float(x) if isinstance(x, int) else x for x in starts]
+    results = [m.store.node("mma", (x, *operands), (at, shape, i.parts[-3])) for at, x in enumerate(starts)]
     for target, value in zip(d, results, strict=True):
         i.write(target, value)
 

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from . import arithmetic, asm_table, dispatch, expressions, intrinsics, places, statements
+from . import arithmetic, asm_table, dispatch, expressions, intrinsics, places, statements, unsigned
 from .ctypes_table import TYPES, stars
 from .machine import MAX_DEPTH, Definition, Frame, Machine, Scope, value_kind
 from .syntax import Syn
@@ -37,6 +37,8 @@ def call(m: Machine, syn: Syn, scope: Scope) -> Value:
         value = dispatch.evaluate(m, arguments.kids[0], scope)
         if not isinstance(target, CType):
             raise NotUnderstood(f"the type of {name}")
+        if target.kind == "float" and not target.pointer:
+            unsigned.refuse_wrapped(m, arguments.kids[0], value, scope)
         if isinstance(value, Ptr) and not target.pointer and target.kind != "int" and "&" in template.text:
             pointer = places.cast(m, value, CType(target.name, target.size, target.kind, 1))
             if isinstance(pointer, Ptr):
@@ -65,6 +67,8 @@ def call(m: Machine, syn: Syn, scope: Scope) -> Value:
     if rule is None:
         raise NotUnderstood(f"the function {name} is not defined in this file")
     values = [dispatch.evaluate(m, k, scope) for k in arguments.kids]
+    if name in ("min", "max"):
+        unsigned.extremes(m, syn, values, scope)
     try:
         return rule(m, values)
     except IndexError:
@@ -87,11 +91,17 @@ def run_expansion(m: Machine, body: Syn, scope: Scope) -> Value:
     """Execute the expansion of a macro; its value is that of the last expression."""
     result: Value = None
     inner = Scope(scope)
-    for kid in body.kids:
-        if kid.type == "expression_statement" and kid.kids:
-            result = dispatch.evaluate(m, kid.kids[0], inner)
-        elif kid.type != "expression_statement":
-            statements.execute(m, kid, inner)
+    if m.expanding > 2 * MAX_DEPTH:
+        raise NotUnderstood("macros that expand to each other")
+    m.expanding += 1
+    try:
+        for kid in body.kids:
+            if kid.type == "expression_statement" and kid.kids:
+                result = dispatch.evaluate(m, kid.kids[0], inner)
+            elif kid.type != "expression_statement":
+                statements.execute(m, kid, inner)
+    finally:
+        m.expanding -= 1
     return result
 
 

@@ -22,7 +22,11 @@ def evaluate(m: Machine, syn: Syn, scope: Scope) -> Value:
         return m.overrides[(syn.start, syn.end)]
     value = rule(m, syn, scope)
     if syn.type in _NOTED and len(m.frames) == 1 and not m.rehearsal:
-        m.noted.setdefault((syn.start, syn.end), value)
+        key = (syn.start, syn.end)
+        if key in m.noted:
+            m.noted_again.setdefault(key, value)
+        else:
+            m.noted[key] = value
     return value
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..ir.expr import Call, Const, Var
-from ..ir.nodes import Alloc, Barrier, CpCommit, CpWait, For, If, LaneReduce, Let, Mask, Op, Opaque, RowReduce
+from ..ir.expr import NEG_INF, Call, Const, Expr, Var, free_vars
+from ..ir.nodes import Alloc, Barrier, CpCommit, CpWait, For, If, LaneReduce, Let, Mask, Op, Opaque, RowMap, RowReduce
 from . import emit_tiles
 from .addresses import MemoryError_
 from .emit_copies import copy_jobs
@@ -41,7 +41,49 @@ def emit_block(e: Emission, items: list[Any]) -> tuple[Op, ...]:
             job.recover()
     result = tuple(e.ops)
     e.ops = outer
-    return merge_lanes(result)
+    return fold_maximum(merge_lanes(result))
+
+
+def fold_maximum(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """``t = rowmax(S); n = max(m, t)`` is the row maximum that starts at m, if nothing else reads t."""
+    result = list(ops)
+    for at, op in enumerate(ops):
+        if not (isinstance(op, RowReduce) and op.role == "row_max" and op.init == NEG_INF):
+            continue
+        lanes = ops[at + 1] if at + 1 < len(ops) else None
+        after = at + 2 if isinstance(lanes, LaneReduce) else at + 1
+        fold = ops[after] if after < len(ops) else None
+        if not isinstance(fold, RowMap) or any(isinstance(x, Opaque) for x in ops):
+            continue
+        start = _other_maximum(fold.expr, op.dst)
+        read = fold.row != op.dst and any(op.dst in _names(x) for x in ops[after + 1 :])
+        if start is None or read:
+            continue
+        result[at] = dataclasses.replace(op, dst=fold.row, init=start)
+        if isinstance(lanes, LaneReduce):
+            result[at + 1] = dataclasses.replace(lanes, row=fold.row)
+        return fold_maximum(tuple(x for k, x in enumerate(result) if k != after))
+    return tuple(result)
+
+
+def _other_maximum(expr: Expr, row: str) -> Expr | None:
+    if isinstance(expr, Call) and expr.op == "max" and Var(row) in expr.args:
+        other = expr.args[0] if expr.args[1] == Var(row) else expr.args[1]
+        return other if isinstance(other, Var) and other.name != row else None
+    return None
+
+
+def _names(op: Op) -> set[str]:
+    """Names of row vectors that an operation reads."""
+    if isinstance(op, For | If):
+        inner = [*op.body, *(op.orelse if isinstance(op, If) else ())]
+        return set[str]().union(*(_names(x) for x in inner))
+    found = {op.row} if isinstance(op, LaneReduce) else set[str]()
+    for attribute in ("expr", "init", "cond", "keep", "guard"):
+        value = getattr(op, attribute, None)
+        if isinstance(value, Expr):
+            found |= free_vars(value)
+    return found
 
 
 def merge_lanes(ops: tuple[Op, ...]) -> tuple[Op, ...]:
@@ -188,7 +230,7 @@ def _enter(e: Emission, loop: Loop) -> dict[str, list[Any]]:
     groups: dict[str, list[Any]] = {}
     for carried in loop.carried:
         name = e.state_names.get((carried.cells.oid, carried.index))
-        if name is not None:
+        if name is not None and e.is_used(carried):
             groups.setdefault(name, []).append(carried)
     for name, members in groups.items():
         # From the second trip on, a state may hold what a reduction over four lanes left.

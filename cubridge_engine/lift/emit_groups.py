@@ -8,7 +8,7 @@ from typing import Any
 from . import emit_rows, emit_tiles
 from .jobs import Job
 from .rewrite import NotExpressible
-from .shape_types import Row, Tile
+from .shape_types import Row, Tile, look
 from .state import Emission, TileObject
 from .trace import Assign, MemoryStore
 from .values import Node, Poly, Value
@@ -17,7 +17,7 @@ from .values import Node, Poly, Value
 def tile_jobs(e: Emission, items: list[Any]) -> list[Job]:
     per_object: dict[Any, dict[Any, list[Any]]] = {}
     for item in items:
-        if isinstance(item, Assign) and item.cells.oid in e.objects:
+        if isinstance(item, Assign) and item.cells.oid in e.objects and not _is_packed(item.value):
             per_object.setdefault(item.cells.oid, {}).setdefault(item.index, []).append(item)
         elif isinstance(item, MemoryStore) and item.ptr.space == "shared":
             key = e.shapes.memory.other_stores and _store_object(e, item)
@@ -37,6 +37,12 @@ def tile_jobs(e: Emission, items: list[Any]) -> list[Job]:
         for step in zip(*collapsed, strict=True):
             jobs.append(_tile_job(e, obj, list(step), [k for k, _ in sorted(cells.items(), key=lambda kv: str(kv[0]))]))
     return jobs
+
+
+def _is_packed(value: Value) -> bool:
+    """True for elements packed into the registers that held them: the elements themselves have not changed."""
+    node = look(value)
+    return isinstance(node, Node) and node.op == "pack"
 
 
 def _tile_job(e: Emission, obj: TileObject, events: list[Any], keys: list[Any]) -> Job:

@@ -165,10 +165,11 @@ def _reduce_step(
 ) -> str:
     split = [_split_leaves(e, flatten(step.op, v)) for v in values]
     source: str | None = None
+    made: str | None = None
     for elements, _ in split:
         found, _ = reduction_source(e, elements)
         if found is None:
-            found = _materialise(e, split, origin)
+            made = found = made or _materialise(e, split, origin)
         if source is not None and found != source:
             raise NotExpressible("a row reduction over different tiles")
         source = found
@@ -243,18 +244,15 @@ def _materialise(e: Emission, split: list[tuple[list[Value], list[Value]]], orig
     tiles = [t for t in infos if isinstance(t, Tile)]
     obj = TileObject("temporary", "j", "P")
     source, expr = tile_expression(e, obj, tiles, elements, origin)
-    e.emit(
-        Map(
-            "exp" if any(isinstance(x, Call) and x.op in ("exp", "exp2") for x in walk(expr)) else "other",
-            "P",
-            source,
-            expr,
-            origin,
-        )
-    )
-    e.tiles.add("P")
-    e.hold("P", elements)
-    return "P"
+    is_exp = any(isinstance(x, Call) and x.op in ("exp", "exp2") for x in walk(expr))
+    name = "P" if is_exp else e.fresh_name("T")
+    e.emit(Map("exp" if is_exp else "other", name, source, expr, origin))
+    if is_exp:
+        e.steps.setdefault("exp", origin)
+    e.tiles.add(name)
+    if is_exp:
+        e.hold(name, elements)
+    return name
 
 
 def _lane_step(e: Emission, step: RowStep, rows: list[Ints], values: list[Value], origin: Origin) -> str:

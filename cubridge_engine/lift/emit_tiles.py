@@ -7,7 +7,7 @@ from typing import Any
 from ..ir.expr import NEG_INF, Call, Const, Expr, Var, free_vars, walk
 from ..ir.nodes import Alloc, Copy, Fill, LoadTile, Map, Mask, Mma, Op, Origin, Score, StoreRow, StoreTile
 from ..ir.simplify import simplify
-from . import addresses
+from . import addresses, linear
 from .addresses import MemoryError_
 from .rewrite import NotExpressible
 from .shape_types import Contraction, Element, Row, Tile, look
@@ -31,6 +31,9 @@ def tile_step(e: Emission, obj: TileObject, tiles: list[Tile], values: list[Valu
         e.emit(Fill(obj.name, e.writer.elements([look(v) for v in values], e.tile_frame(tiles, e.name_of)), origin))
         e.hold(obj.name, values)
         e.tiles.add(obj.name)
+        return
+    if obj.axis == "d" and linear.accumulate(e, obj, tiles, values, origin, event):
+        e.hold(obj.name, values)
         return
     source, expr = tile_expression(e, obj, tiles, values, origin, event)
     if expr == Var("s"):
@@ -112,21 +115,29 @@ def _without_rounding(expr: Expr) -> Expr:
 
 def split_mask(expr: Expr) -> tuple[Expr | None, Expr, Expr]:
     """(keep, fill, rest) of ``where(keep, rest, fill)`` with a fill that does not depend on the score."""
-    if isinstance(expr, Call) and expr.op == "where":
-        condition, a, b = expr.args
-        if _is_fill(b):
-            return _keep(condition), b, a
-        if _is_fill(a):
-            return _keep(Call("not", (condition,))), a, b
-    return None, NEG_INF, expr
+    masked, fill, rest = _masked(expr)
+    if fill is None or rest is None:
+        return None, NEG_INF, expr
+    return simplify(Call("not", (masked,))), fill, rest
+
+
+def _masked(expr: Expr) -> tuple[Expr, Expr | None, Expr | None]:
+    """(where the value is the fill, fill, the value elsewhere) of nested selections; fill None: it is no mask."""
+    if _is_fill(expr):
+        return Const(True), expr, None
+    if not (isinstance(expr, Call) and expr.op == "where"):
+        return Const(False), None, expr
+    condition, *branches = expr.args
+    (a, fill_a, rest_a), (b, fill_b, rest_b) = (_masked(x) for x in branches)
+    fills, rests = {fill_a, fill_b} - {None}, {rest_a, rest_b} - {None}
+    if len(fills) != 1 or len(rests) > 1:
+        return Const(False), None, expr
+    masked = Call("or", (Call("and", (condition, a)), Call("and", (Call("not", (condition,)), b))))
+    return simplify(masked), fills.pop(), next(iter(rests), None)
 
 
 def _is_fill(expr: Expr) -> bool:
     return isinstance(expr, Const) and isinstance(expr.value, float) and expr.value < -1e3
-
-
-def _keep(condition: Expr) -> Expr:
-    return simplify(condition)
 
 
 # ---- matrix products
@@ -154,7 +165,7 @@ def contract(e: Emission, obj: TileObject, values: list[Value], origin: Origin, 
     elif e.name_of(first.base) != acc:
         # ``t = o * correction; t += p v``: the start is an expression of its own.
         tile_step(e, obj, [c.tile for c in found], [c.base for c in found], origin, event)
-    e.emit(_mma(e, first, acc, origin))
+    e.emit(product(e, first, acc, origin))
     e.tiles.add(acc)
     scale = first.left.scale if isinstance(first.left, Element) else None
     if scale is not None:
@@ -176,7 +187,8 @@ def _filled(e: Emission, acc: str) -> bool:
     return False
 
 
-def _mma(e: Emission, c: Contraction, acc: str, origin: Origin) -> Mma:
+def product(e: Emission, c: Contraction, acc: str, origin: Origin) -> Mma:
+    """The matrix product of a contraction, added to the tile `acc`."""
     a_slot: Expr | None = None
     if isinstance(c.left, Element):
         if c.left.buffer is None:

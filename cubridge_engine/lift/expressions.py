@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 
-from . import calls
+from . import calls, unsigned
 from .arithmetic import arithmetic, as_int, boolean, float_op, logical, negate
 from .ctypes_table import OTHER, TYPES, VECTORS
 from .dispatch import TABLE, Rule, evaluate
@@ -43,17 +43,16 @@ _NAMED: dict[str, Value] = {
 # --------------------------------------------------------------------------------------------------------
 
 
-_NUMBER = re.compile(r"(?i)^(0x[0-9a-f]+|0b[01]+|\d+)(u|l|ll|ul|ull|lu|llu|z|uz)?$")
+_NUMBER = re.compile(r"(?i)^(-?)(0x[0-9a-f]+|0b[01]+|\d+)(u|l|ll|ul|ull|lu|llu|z|uz)?$")
 
 
 def _number(m: Machine, syn: Syn, scope: Scope) -> Value:
     text = syn.text.replace("'", "")
     match = _NUMBER.match(text)
     if match:
-        return int(
-            match.group(1),
-            0 if match.group(1)[:2].lower() in ("0x", "0b") else 8 if re.match(r"0\d", match.group(1)) else 10,
-        )
+        sign, digits = match.group(1), match.group(2)  # the grammar takes the sign of a literal into it
+        base = 0 if digits[:2].lower() in ("0x", "0b") else 8 if re.match(r"0\d", digits) else 10
+        return int(digits, base) * (-1 if sign else 1)
     try:
         return float.fromhex(text.rstrip("fFlL")) if text[:2].lower() == "0x" else float(text.rstrip("fFlL"))
     except ValueError as error:
@@ -112,7 +111,7 @@ def _binary(m: Machine, syn: Syn, scope: Scope) -> Value:
         return logical(
             m, "and" if syn.op == "&&" else "or", decided, boolean(m, evaluate(m, child(syn, "right"), scope))
         )
-    return arithmetic(m, syn.op, a, evaluate(m, child(syn, "right"), scope))
+    return unsigned.binary(m, syn, a, evaluate(m, child(syn, "right"), scope), scope)
 
 
 def _unary(m: Machine, syn: Syn, scope: Scope) -> Value:
@@ -187,7 +186,10 @@ def _place_value(m: Machine, syn: Syn, scope: Scope) -> Value:
 
 
 def _cast(m: Machine, syn: Syn, scope: Scope) -> Value:
-    return cast(m, evaluate(m, child(syn, "value"), scope), read_type(m, child(syn, "type"), scope))
+    value, ctype = evaluate(m, child(syn, "value"), scope), read_type(m, child(syn, "type"), scope)
+    if ctype.kind == "float" and not ctype.pointer:
+        unsigned.refuse_wrapped(m, child(syn, "value"), value, scope)
+    return cast(m, value, ctype)
 
 
 def _comma(m: Machine, syn: Syn, scope: Scope) -> Value:

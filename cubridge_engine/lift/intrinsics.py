@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
-from . import arithmetic, places
+from . import arithmetic, conditions, places, reinterpreted
 from .machine import Machine, value_kind
 from .trace import Sync
 from .values import NotUnderstood, Ptr, Value
@@ -72,7 +71,12 @@ def _shuffle_down(m: Machine, a: list[Value]) -> Value:
 
 
 def _shuffle(m: Machine, a: list[Value]) -> Value:
-    return m.store.node("shfl", (a[1],), ("lane", str(a[2])), value_kind(a[1]))
+    numbers = conditions.numbers(m.store, a[2])
+    if numbers is None or (len(a) > 3 and a[3] != 32):
+        raise NotUnderstood("a shuffle whose source lane is not known")
+    source = numbers % 32
+    data = int(source[0]) if (source == source[0]).all() else tuple(source.tolist())
+    return m.store.node("shfl", (a[1],), ("lane", data), value_kind(a[1]))
 
 
 def _round(op: str) -> Rule:
@@ -133,14 +137,35 @@ def _pack_float2(dtype: str, op: str) -> Rule:
     return lambda m, a: pack(m, [places.component(m, a[0], f) for f in "xy"])
 
 
+def _twice(dtype: str, op: str) -> Rule:
+    def rule(m: Machine, a: list[Value]) -> Value:
+        half = _round(op)(m, [a[0]])
+        return m.store.node("pack", (half, half), dtype, "wide")
+
+    return rule
+
+
+def _pairwise(op: Rule) -> Rule:
+    """A half2 function from the one on its halves."""
+
+    def rule(m: Machine, a: list[Value]) -> Value:
+        halves = [op(m, [places.component(m, x, f) for x in a]) for f in "xy"]
+        return m.store.node("pack", tuple(m.store.node("fp16", (x,)) for x in halves), "fp16", "wide")
+
+    return rule
+
+
+def _half(op: Rule) -> Rule:
+    """A half function: computed, then rounded."""
+    return lambda m, a: m.store.node("fp16", (op(m, a),))
+
+
 def _exp10(m: Machine, a: list[Value]) -> Value:
     return arithmetic.float_op(m, "exp", arithmetic.float_op(m, "mul", a[0], 2.302585092994046))
 
 
 def _bits_as_float(m: Machine, a: list[Value]) -> Value:
-    if not isinstance(a[0], int):
-        raise NotUnderstood("bits of a variable read as a float")
-    return float(struct.unpack("<f", struct.pack("<I", a[0] & 0xFFFFFFFF))[0])
+    return reinterpreted.bits_as_float(a[0])
 
 
 TABLE: dict[str, Rule] = {
@@ -200,5 +225,12 @@ TABLE: dict[str, Rule] = {
     "__low2half": _component(0),
     "__high2half": _component(1),
     **{f"make_{t}{n}": _vector(t) for t in ("float", "int", "uint") for n in (2, 3, 4)},
+    "__float2half2_rn": _twice("fp16", "fp16"),
+    "__float2bfloat162_rn": _twice("bf16", "bf16"),
+    "__half2half2": lambda m, a: m.store.node("pack", (a[0], a[0]), "fp16", "wide"),
+    **{f"__h{op}2": _pairwise(_float(op)) for op in ("add", "sub", "mul")},
+    "__hfma2": _pairwise(_fma),
+    **{f"__h{op}": _half(_float(op)) for op in ("add", "sub", "mul", "div")},
+    "__hfma": _half(_fma),
     "__int2float_rn": lambda m, a: m.store.node("float", (a[0],)),
 }

@@ -68,7 +68,7 @@ def lift(
         result = _guarded(source, name, instantiation or {}, names)
         if best is None or result.coverage.score > best.coverage.score:
             best = result
-        if result.coverage.complete:
+        if result.coverage.complete or time.perf_counter() - start > _PATIENCE:
             break
     if best is None:
         best = Lifted(None, Anchors(), Coverage(), (make("CB120", source.span_of(0, 0)),), "no kernel found", names)
@@ -81,6 +81,7 @@ def lift(
 
 _CACHE: dict[Any, Lifted] = {}
 _CACHE_SIZE = 16
+_PATIENCE = 10.0  # seconds after which no further kernel of a file is tried; `kernel` names the one that is meant
 
 
 def _guarded(source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...]) -> Lifted:
@@ -108,7 +109,7 @@ def _lift_one(source: SourceFile, name: str, given: Mapping[str, int | str], nam
         result = lifting.lift_kernel(source, chosen, threads, block)
         if best is None or result.coverage.score > best.coverage.score:
             best = Lifted(result.kernel, result.anchors, result.coverage, result.diagnostics, result.summary, names)
-        if result.coverage.complete:
-            break
+        if result.coverage.complete or not result.exponential:
+            break  # without an exponential it is no attention for any block size
     assert best is not None
     return best

@@ -38,6 +38,7 @@ class Result:
     coverage: Coverage
     diagnostics: tuple[Diagnostic, ...]
     summary: str
+    exponential: bool = True  # False: the kernel computes none
 
 
 def lift_kernel(source: SourceFile, chosen: Chosen, threads: int, block: tuple[int, int, int]) -> Result:
@@ -84,6 +85,7 @@ def lift_kernel(source: SourceFile, chosen: Chosen, threads: int, block: tuple[i
             coverage,
             tuple(diagnostics),
             f"{chosen.name}: not recognised as attention ({coverage.sentence()})",
+            any(n.op in ("exp", "exp2") for n in all_nodes(m)),
         )
     unit, scales = units.exp_unit(body)
     for name, role in scales.items():
@@ -215,7 +217,7 @@ def q_tiles(e: Emission, row0: Value) -> None:
     e.problem.q_tile = tile
     for m, c in store.poly(tile).terms.items():
         # Solve for the block index: bx = qt, or bx = gridDim.x - 1 - qt for a kernel that starts with the last tile.
-        if len(m) == 1 and m[0].op == "block" and c in (1, -1):
+        if len(m) == 1 and m[0].op in ("block", "mod", "tmod", "tdiv", "floordiv") and c in (1, -1):
             rest = store.add(tile, store.mul(m[0], int(c)), -1)
             qt = store.node("index", (), "qt", "int")
             e.problem.canon[m[0]] = e.writer.uniform(store.mul(store.add(qt, rest, -1), int(c)))

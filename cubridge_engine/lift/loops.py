@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import dispatch
+from . import dispatch, reinterpreted
 from .machine import Machine, Scope, tracked, value_kind
 from .syntax import Syn
 from .trace import Carried, Loop
@@ -117,9 +117,15 @@ def _steps(m: Machine, body: _Body, written: list[tuple[Cells, int]]) -> dict[tu
     _undo(log)
     for cells, index, before in saved:
         cells.values[index] = before
-    return {
-        (c.oid, i): _Step(c, i, before, phi, end) for (c, i, before), phi, end in zip(saved, phis, after, strict=True)
-    }
+    found: dict[tuple[int, int], _Step] = {}
+    registers = {c.oid for (c, _), end in zip(counters, after, strict=True) if tracked(c, end)}
+    for (cells, index, before), phi, end in zip(saved, phis, after, strict=True):
+        if isinstance(before, int) and cells.oid in registers:
+            # An accumulator kept in integer registers: its start is a float's bits.
+            m.write(cells, index, reinterpreted.bits_as_float(before))
+        else:
+            found[(cells.oid, index)] = _Step(cells, index, before, phi, end)
+    return found
 
 
 def _counts_inside(body: Syn, names: set[str]) -> bool:
@@ -197,12 +203,13 @@ def _execute(
             node = m.store.fresh("phi", (), (loop.order, cells.oid, index), _carried_kind(cells, before), False)
             loop.carried.append(Carried(cells, index, before, node))
             cells.values[index] = node
-    outer = m.items
+    outer, first_epoch = m.items, m.epoch
     m.items = loop.items
     try:
         body.run(m)
     finally:
         m.items = outer
+    loop.epochs = (first_epoch, m.epoch)
     for carried in loop.carried:
         carried.after = carried.cells.values[carried.index]
         carried.result = m.store.fresh("after", (carried.node,), None, carried.node.kind, False)

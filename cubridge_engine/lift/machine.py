@@ -16,7 +16,9 @@ from .trace import Assign, Event, Place, Trace, Unknown
 from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Store, Value, is_uniform, same
 
 MAX_DEPTH = 16
-DEFAULT_BUDGET = 1_500_000
+_EXTREMES = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}
+_MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}
+DEFAULT_BUDGET = 600_000
 
 
 class Stopped(Exception):
@@ -98,9 +100,12 @@ class Machine:
         self.functions: dict[str, list[Definition]] = {}
         self.param_sizes: dict[int, int] = {}  # element size of pointer parameters, by position
         self.snapshots: dict[tuple[int, int], dict[str, Value]] = {}  # statement of the kernel -> visible scalars
+        self.snapshots_again: dict[tuple[int, int], dict[str, Value]] = {}  # the same, the second time
         self.noted: dict[tuple[int, int], Value] = {}  # expression of the kernel -> its first value
+        self.noted_again: dict[tuple[int, int], Value] = {}  # and its second
         self.overrides: dict[tuple[int, int], Value] = {}  # expression -> value instead of its own (what-if runs)
         self.stop_at: tuple[int, int] | None = None  # loop before which a what-if run ends
+        self.expanding = 0  # macro expansions in progress
         self.macro_cache: dict[tuple[str, str], Syn | None] = {}
         tid = np.arange(threads, dtype=np.int64)
         bx, by, _ = block
@@ -194,7 +199,7 @@ class Machine:
     def snapshot(self, syn: Syn, scope: Scope) -> None:
         """Remember what the visible scalars hold before a statement of the kernel's body runs for the first time."""
         key = (syn.start, syn.end)
-        if self.rehearsal or len(self.frames) != 1 or key in self.snapshots:
+        if self.rehearsal or len(self.frames) != 1 or key in self.snapshots_again:
             return
         found: dict[str, Value] = {}
         here: Scope | None = scope
@@ -205,7 +210,7 @@ class Machine:
                     if isinstance(value, int | Poly | Node) and not isinstance(value, bool):
                         found[name] = value
             here = here.parent
-        self.snapshots[key] = found
+        (self.snapshots_again if key in self.snapshots else self.snapshots)[key] = found
 
     # ---- cells ------------------------------------------------------------------------------------------------------
 
@@ -284,6 +289,13 @@ class Machine:
         if isinstance(condition, Node) and condition.op == "not":
             return self.select(condition.args[0], b, a)
         kind = "float" if "float" in (value_kind(a), value_kind(b)) else value_kind(a)
+        if isinstance(condition, Node) and condition.op in _EXTREMES and kind in ("float", "int"):
+            # ``if (x > m) m = x;`` is how many people write a maximum.
+            x, y = condition.args
+            if same(bare(x), bare(a)) and same(bare(y), bare(b)):
+                return self.store.node(_EXTREMES[condition.op], (x, y), kind=kind)
+            if same(bare(x), bare(b)) and same(bare(y), bare(a)):
+                return self.store.node(_EXTREMES[_MIRRORED[condition.op]], (x, y), kind=kind)
         return self.store.node("select", (condition, a, b), kind=kind)
 
     # ---- macros -----------------------------------------------------------------------------------------------------
@@ -314,6 +326,13 @@ def substitute_words(text: str, mapping: Mapping[str, str]) -> str:
         return mapping.get(word, word)
 
     return re.sub(r'"(?:\\.|[^"\\])*"|[A-Za-z_]\w*', swap, text)
+
+
+def bare(value: Value) -> Value:
+    """A value without the versions of variables around it."""
+    while isinstance(value, Node) and value.op == "ver":
+        value = value.args[0]
+    return value
 
 
 def tracked(cells: Cells, value: Value) -> bool:

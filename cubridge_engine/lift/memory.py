@@ -30,7 +30,8 @@ from .addresses import (
     split_uniform,
     without,
 )
-from .trace import AsyncCopy, Event, MemoryStore, Trace
+from .shared_values import Owner, SharedValues
+from .trace import AsyncCopy, Event, Loop, MemoryStore, Trace
 from .values import Coefficient, Monomial, Node, Poly, Store, Value
 
 
@@ -109,7 +110,8 @@ class Memory:
         self.problems: list[tuple[Event, str]] = []
         self.other_stores: list[MemoryStore] = []
         self.global_stores: list[MemoryStore] = []
-        self._owners: dict[int, tuple[Ints, Ints, int]] = {}
+        trips = [x.epochs for x in events_of(trace.items) if isinstance(x, Loop)]
+        self.values = SharedValues(store, threads, self.other_stores, trips)
         copies = list(self._copies(trace))
         self._learn_strides(copies)
         self._make_waves(copies)
@@ -223,6 +225,21 @@ class Memory:
             rest = [without(m, rho) or () for m in terms]
             atoms = frozenset(a for m in rest for a in m if len(m) == 1 and not of_parameters(a))
             self.strides[root] = RowStride(rho, max(1, factor), atoms)
+        elif not varying and (contiguous := self._contiguous(terms)) is not None:
+            self.strides[root] = contiguous
+
+    def _contiguous(self, terms: dict[Monomial, Coefficient]) -> RowStride | None:
+        """Rows of a tensor without stride arguments and without a predicate: ``b * H * S * 64 + tile * 4096 + ...``
+        is made of rows of 64, the largest number that divides every step.
+        """
+        steps = [c for m, c in terms.items() if m and isinstance(c, int)]
+        tiles = frozenset(m[0] for m in terms if len(m) == 1 and not of_parameters(m[0]))
+        sized = any(any(of_parameters(a) for a in m) for m in terms)
+        length = int(np.gcd.reduce(np.abs(steps))) if steps else 0
+        numbers = np.asarray(terms.get((), 0))
+        if not sized or not 8 <= length <= 512 or int(numbers.min()) < 0:
+            return None
+        return RowStride((), length, tiles)
 
     def _match_row(self, terms: dict[Monomial, Coefficient], row: Poly) -> RowStride | None:
         """The stride rho * k with ``offset - k * rho * row`` free of the row's symbols."""
@@ -243,12 +260,16 @@ class Memory:
                         return RowStride(rho, factor, atoms)
         return None
 
-    def access(self, root: int, offset: Value) -> GlobalAccess:
-        """Split a global byte offset of a tensor whose stride is known. Raises MemoryError_."""
+    def access(self, root: int, offset: Value, row: Value | None = None) -> GlobalAccess:
+        """Split a global byte offset of a tensor whose stride is known; `row` is what the access compares with the
+        number of rows, if it does. Raises MemoryError_.
+        """
         stride = self.strides.get(root)
         if stride is None:
             raise MemoryError_("a tensor whose row stride could not be found")
         element = self.element_sizes.get(root, 2)
+        if row is not None and (told := self._access_at(root, stride, offset, element, row)) is not None:
+            return told
         rows: dict[Monomial, Coefficient] = {}
         rest: dict[Monomial, Coefficient] = {}
         for m, c in self.store.poly(offset).terms.items():
@@ -266,9 +287,26 @@ class Memory:
                 rows[cofactor] = c // stride.factor
             else:
                 rest[m] = c
-        row, row0 = split_uniform(self.store, self.store.lower(rows))
+        numbers, row0 = split_uniform(self.store, self.store.lower(rows))
         column, base = split_uniform(self.store, self.store.lower(rest))
-        return GlobalAccess(root, row, row0, column, base)
+        return GlobalAccess(root, numbers, row0, column, base)
+
+    def _access_at(self, root: int, stride: RowStride, offset: Value, size: int, row: Value) -> GlobalAccess | None:
+        """The access when `row` is its row: what is left of the address must be a base and a column."""
+        elements = self.store.lower({m: c // size for m, c in self.store.poly(offset).terms.items()})
+        moved = self.store.mul(self.store.lower({stride.symbols: stride.factor}), row)
+        try:
+            column, base = split_uniform(self.store, self.store.add(elements, moved, -1))
+            numbers, row0 = split_uniform(self.store, row)
+        except MemoryError_:
+            return None
+        atoms = {a for m in self.store.poly(row0).terms for a in m}
+        rest = self.store.poly(base)
+        if int(column.min()) < 0 or (not stride.symbols and int(column.max()) >= stride.factor):
+            return None
+        if any(without(m, (*stride.symbols, a)) is not None for m in rest.terms for a in atoms):
+            return None  # the row's symbols still move the address by rows: it is another row
+        return GlobalAccess(root, numbers, row0, column, base)
 
     # ---- waves and buffers
     # ----------------------------------------------------------------------------------------------
@@ -279,11 +317,11 @@ class Memory:
         for event, shared, (root, offset), count, condition, predicates, size, factor in copies:
             try:
                 address, slot = split_uniform(self.store, shared)
-                access = self.access(root, offset)
+                row = row_of([condition, *predicates])
+                access = self.access(root, offset, row[0] if row else None)
             except MemoryError_ as why:
                 self.problems.append((event, str(why)))
                 continue
-            row = row_of([condition, *predicates])
             active = np.ones(self.threads, dtype=bool)
             for p in predicates:
                 known = conditions.per_thread(self.store, p)
@@ -310,6 +348,7 @@ class Memory:
             assert wave is not None
             wave.parts.append(part)
             last_order = event.order
+        self.waves = [piece for wave in self.waves for piece in self._tiles_of(wave)]
         for wave in self.waves:
             first = min(int(p.access.row[p.active].min()) for p in wave.parts)
             for part in wave.parts:
@@ -318,6 +357,22 @@ class Memory:
             rows = np.concatenate([(p.access.row)[p.active] for p in wave.parts])
             columns = np.concatenate([p.access.column[p.active] + p.count - 1 for p in wave.parts])
             wave.rows, wave.columns = int(rows.max()) + 1, int(columns.max()) + 1
+
+    def _tiles_of(self, wave: Wave) -> list[Wave]:
+        """The tiles of a wave: copies into several pipeline slots ahead of the loop are one tile each."""
+        rows = [w for w in self.waves if w.tensor == wave.tensor and not isinstance(w.parts[0].slot, int)]
+        if not rows or not isinstance(wave.parts[0].slot, int):
+            return [wave]
+        spans = [(p.access.row[p.active], p) for w in rows[:1] for p in w.parts]
+        height = max(int(r.max()) for r, _ in spans) - min(int(r.min()) for r, _ in spans) + 1
+        first = min(int(p.access.row[p.active].min()) for p in wave.parts)
+        pieces: dict[int, Wave] = {}
+        for part in wave.parts:
+            tiles = (part.access.row[part.active] - first) // height
+            if int(tiles.min()) != int(tiles.max()):
+                return [wave]
+            pieces.setdefault(int(tiles[0]), Wave([])).parts.append(part)
+        return list(pieces.values())
 
     def _overlaps(self, wave: Wave, part: CopyPart) -> bool:
         """True when `part` writes again what `wave` has written: the next tile's copy (or the same one in a loop)."""
@@ -405,49 +460,8 @@ class Memory:
             return Found(buffer, row, column, slot)
         return None
 
-    def owner(self, address: Value, epoch: int) -> tuple[list[MemoryStore], Ints, Ints] | None:
-        """For shared values stored by threads: per thread, the index of the store event and the thread that wrote the
-        address.
-
-        Stores before `epoch` in program order, the latest first; None when the address was never written this way.
+    def owner(self, address: Value, epoch: int) -> Owner | None:
+        """What threads stored at a shared address before `epoch`; None when it was never written this way. Raises
+        MemoryError_.
         """
-        numbers, uniform = split_uniform(self.store, address)
-        if uniform != 0 or not self.other_stores:
-            return None
-        if epoch not in self._owners:
-            self._owners[epoch] = self._owner_table(epoch)
-        event_at, thread_at, base = self._owners[epoch]
-        where = numbers - base
-        if int(where.min()) < 0 or int(where.max()) >= len(event_at):
-            return None
-        events, threads = event_at[where], thread_at[where]
-        return (self.other_stores, events, threads) if int(events.min()) >= 0 else None
-
-    def _owner_table(self, epoch: int) -> tuple[Ints, Ints, int]:
-        placed: list[tuple[int, Ints, NDArray[np.bool_], int]] = []
-        for at, event in enumerate(self.other_stores):
-            if event.epoch > epoch:
-                continue
-            try:
-                numbers, uniform = split_uniform(self.store, event.ptr.offset)
-            except MemoryError_:
-                continue
-            if uniform != 0:
-                continue
-            active = np.ones(self.threads, dtype=bool)
-            for p in event.predicates:
-                known = conditions.per_thread(self.store, p)
-                if known is not None:
-                    active &= known
-            placed.append((at, numbers, active, event.size))
-        if not placed:
-            return np.full(1, -1, dtype=np.int64), np.full(1, -1, dtype=np.int64), 0
-        base = min(int(n.min()) for _, n, _, _ in placed)
-        end = max(int(n.max()) + size for _, n, _, size in placed)
-        event_at, thread_at = np.full(end - base, -1, dtype=np.int64), np.full(end - base, -1, dtype=np.int64)
-        threads = np.arange(self.threads)
-        for at, numbers, active, size in placed:
-            for k in range(size):
-                event_at[numbers[active] - base + k] = at
-                thread_at[numbers[active] - base + k] = threads[active]
-        return event_at, thread_at, base
+        return self.values.owner(address, epoch)

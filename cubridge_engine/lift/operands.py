@@ -34,8 +34,12 @@ def split_index(
     if not _separable(by_axis, rest):
         for axis in ("i", "j"):
             rest.extend((f, [Var(axis), *others]) for f, others in by_axis.pop(axis, []))
+    strided, rest = _by_stride(rest)
     indices: list[Expr] = []
     strides: list[Expr] = []
+    for stride, terms in strided:
+        indices.append(simplify(_sum(terms), types))
+        strides.append(stride)
     for axis in _AXES:
         if axis in by_axis:
             indices.append(Var(axis))
@@ -44,6 +48,30 @@ def split_index(
         indices.append(simplify(_sum(rest), types) if rest else Const(0))
         strides.append(Const(1))
     return tuple(indices), tuple(strides)
+
+
+_Terms = list[tuple[int, list[Expr]]]
+
+
+def _by_stride(rest: _Terms) -> tuple[list[tuple[Expr, _Terms]], _Terms]:
+    """Terms that a parameter multiplies, ``(b % 4) * stride + i * row_stride``: each parameter strides an axis of its
+    own, outer indices first. What has no such factor is left over.
+    """
+    groups: dict[Expr, _Terms] = {}
+    left: _Terms = []
+    for factor, atoms in rest:
+        inside = [bool({v.name for v in walk(a) if isinstance(v, Var)} & set(_AXES)) for a in atoms]
+        outer = [a for a, inner in zip(atoms, inside, strict=True) if not inner]
+        if len(outer) == 1 and isinstance(outer[0], Var) and any(inside):
+            groups.setdefault(outer[0], []).append((factor, [a for a in atoms if a is not outer[0]]))
+        else:
+            left.append((factor, atoms))
+
+    def place(item: tuple[Expr, _Terms]) -> int:
+        names = {v.name for _, atoms in item[1] for a in atoms for v in walk(a) if isinstance(v, Var)}
+        return max(n for n, axis in enumerate(_AXES) if axis in names)
+
+    return sorted(groups.items(), key=place), left
 
 
 def _separable(by_axis: dict[str, list[tuple[int, list[Expr]]]], rest: list[tuple[int, list[Expr]]]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from . import dispatch
+from . import dispatch, reinterpreted
 from .arithmetic import as_int, boolean, scale_of
 from .ctypes_table import OTHER, TYPES, VECTORS, named, stars
 from .machine import Machine, Scope
@@ -39,11 +39,24 @@ def place(m: Machine, syn: Syn, scope: Scope) -> tuple[Ptr, str | None]:
         base, inner = place(m, child(syn, "argument"), scope)
         if inner is None:
             return base, child(syn, "field").text
+    if syn.type == "call_expression" and (body := _macro_body(m, syn, scope)) is not None:
+        return place(m, body, scope)
     if syn.type == "cast_expression" or (syn.type == "call_expression"):
         value = dispatch.evaluate(m, syn, scope)
         if isinstance(value, Ptr):
             return value, None
     raise NotUnderstood(f"`{syn.text[:40]}` as the target of an assignment")
+
+
+def _macro_body(m: Machine, syn: Syn, scope: Scope) -> Syn | None:
+    """The one expression that a macro call stands for: ``FETCH_FLOAT4(x)`` on the left of an assignment."""
+    callee, arguments = syn.get("function"), syn.get("arguments")
+    if callee is None or arguments is None or scope.find(callee.text) is not None:
+        return None
+    body = m.expand(callee.text, [k.text for k in arguments.kids], syn)
+    if body is None or not body.kids or body.kids[0].type != "expression_statement" or not body.kids[0].kids:
+        return None
+    return body.kids[0].kids[0]
 
 
 def element(m: Machine, base: Ptr, index: Value) -> Ptr:
@@ -60,7 +73,7 @@ def load(m: Machine, ptr: Ptr, field: str | None = None) -> Value:
         cells: Cells = ptr.root
         if not isinstance(ptr.offset, int) or not 0 <= ptr.offset < len(cells.values):
             raise NotUnderstood(f"an index of {cells.name} that depends on the thread or lies outside")
-        value: Value = cells.values[ptr.offset]
+        value: Value = reinterpreted.load(m, ptr)
     else:
         kind = kind_of(ptr.ctype)
         op = "gload" if ptr.space == "global" else "sload"
@@ -83,7 +96,8 @@ FIELDS = {"x": 0, "y": 1, "z": 2, "w": 3}
 def component(m: Machine, value: Value, field: str) -> Value:
     """One field of a vector value."""
     if field not in FIELDS or not isinstance(value, Node):
-        raise NotUnderstood(f"field .{field}")
+        is_struct = isinstance(value, Node) and value.op == "param"
+        raise NotUnderstood(f"the field .{field} of a parameter that is a struct" if is_struct else f"field .{field}")
     while value.op == "ver" and isinstance(value.args[0], Node):
         value = value.args[0]
     at = FIELDS[field]
@@ -97,6 +111,8 @@ def component(m: Machine, value: Value, field: str) -> Value:
             (value.data[0], base.size, base.name),
             kind_of(base),
         )
+    if value.op == "select":
+        return m.select(value.args[0], *(component(m, x, field) for x in value.args[1:]))
     return m.store.node("field", (value,), at, "float")
 
 
@@ -108,7 +124,7 @@ def assign(m: Machine, target: Ptr, field: str | None, value: Value, syn: Syn) -
         value = to_type(m, value, target.ctype)
     if target.space == "local":
         if isinstance(target.offset, int) and 0 <= target.offset < len(target.root.values):
-            m.write(target.root, target.offset, value)
+            reinterpreted.store(m, target, value)
             return
         raise NotUnderstood("an index that depends on the thread")
     if target.space == "shared":
@@ -200,10 +216,9 @@ def cast(m: Machine, value: Value, ctype: CType) -> Value:
     if isinstance(value, Ptr) and ctype.pointer:
         base = ctype.pointee()
         if value.space == "local":
-            same_size = base.size == value.ctype.size
-            if not same_size:
-                raise NotUnderstood("a local array read as elements of another size")
-            return Ptr("local", value.root, value.offset, value.ctype, ())
+            if base.size % max(1, value.root.ctype.size) or base.kind in ("void", "other"):
+                raise NotUnderstood("a local array read as smaller elements")
+            return Ptr("local", value.root, value.offset, base, ())
         return Ptr(value.space, value.root, value.offset, base)
     if isinstance(value, Ptr):
         return value.offset if value.space == "shared" and ctype.kind == "int" else value

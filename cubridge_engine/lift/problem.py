@@ -67,6 +67,7 @@ class Reader:
             self._combined(h, q_parts[h], k_parts)
         else:
             self._head_count(q_parts, lse)
+            self._lengths("Sk", "k", k_parts)
             kv = [a for a in k_parts if a is not b]
             self.p.hk = kv[0] if kv else (self.p.h if not k_parts else 0)
         self._kv_heads()
@@ -124,12 +125,28 @@ class Reader:
                         self.p.sizes.setdefault("H", rest[0])
                         if mh and "Sq" not in self.p.sizes and len(mh) == 1 and parts is tables[0] and lse is not None:
                             self.p.sizes["Sq"] = mh[0]
+        self._lengths("Sq", "q", q_parts)
         self._interleaved_heads(q_parts)
         for index in (self.p.b, self.p.h):
             if isinstance(index, Node) and index.op in ("tdiv", "floordiv", "tmod", "mod"):
                 count = index.args[1]
                 if isinstance(count, Node) and count.op == "param":
                     self.p.sizes.setdefault("H", count)
+
+    def _lengths(self, size: str, role: str, parts: dict[Node, Value]) -> None:
+        """[B, H, S, D] without stride arguments: the heads lie S rows apart, and no predicate may say so."""
+        tensor = self.p.tensors.get(role)
+        stride = self.memory.strides.get(tensor) if tensor is not None else None
+        if size in self.p.sizes or stride is None or stride.symbols != ():
+            return
+        for distance in parts.values():
+            terms = self.store.poly(distance).terms
+            if len(terms) == 1:
+                (m, c), *_ = terms.items()
+                if len(m) == 1 and m[0].op == "param" and isinstance(c, int) and c == stride.factor:
+                    self.p.sizes[size] = m[0]
+        q, k = self.p.sizes.get("Sq"), self.p.sizes.get("Sk")
+        self.p.shared_length = q is not None and q is k
 
     def _interleaved_heads(self, q_parts: dict[Node, Value]) -> None:
         """[B, S, H, D] without stride arguments: a row is H heads long."""

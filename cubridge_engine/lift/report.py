@@ -88,12 +88,13 @@ def report(e: Emission, chosen: Chosen, coverage: Coverage, threads: int) -> lis
     seen: set[tuple[int, str]] = set()
     unknown = [(x.place, x.why) for x in addresses.events_of(e.machine.trace.items) if hasattr(x, "why")]
     problems = [(event.place, why) for event, why in e.memory.problems]
-    for place, why in [*e.failures, *unknown, *problems]:
+    unread = _unread(e) if not coverage.complete else []
+    for place, why in [*e.failures, *unknown, *problems, *unread]:
         at = place.callee or place.site
         if (at[0], why) not in seen:
             seen.add((at[0], why))
             found.append(make("CB123", e.source.span_of(*at), why=why))
-    span = e.source.span_of(chosen.node.node.start_byte, chosen.node.params.end_byte)
+    span = e.source.span_of(*name_range(e, chosen))
     if coverage.found < 4:
         found.insert(0, make("CB122", span, name=chosen.name, missing=", ".join(coverage.missing)))
     if chosen.guessed_template:
@@ -102,6 +103,30 @@ def report(e: Emission, chosen: Chosen, coverage: Coverage, threads: int) -> lis
     if chosen.guessed_block:
         found.append(make("CB125", span, name=chosen.name, threads=threads))
     return found
+
+
+def _unread(e: Emission) -> list[tuple[Any, str]]:
+    """Why values could not be classified, at the first statement that uses them; one statement for each reason."""
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    for event in addresses.events_of(e.machine.trace.items):
+        stack = [getattr(event, "value", None)]
+        while stack:
+            node = stack.pop()
+            if not isinstance(node, Node) or node.uid in seen:
+                continue
+            seen.add(node.uid)
+            if node.uid in e.shapes.why:
+                found.setdefault(e.shapes.why[node.uid], event.place)
+            stack.extend(node.args)
+    return [(place, why) for why, place in found.items()]
+
+
+def name_range(e: Emission, chosen: Chosen) -> tuple[int, int]:
+    """Byte range of the kernel's name in its definition."""
+    end = chosen.node.params.start_byte
+    start = e.source.data.rfind(chosen.name.encode(), chosen.node.node.start_byte, end)
+    return (start, start + len(chosen.name.encode())) if start >= 0 else (chosen.node.node.start_byte, end)
 
 
 def summary(kernel: Kernel, coverage: Coverage) -> str:

@@ -37,6 +37,9 @@ class Frame:
     source: Callable[[Value], str | None] = field(
         default=lambda value: None
     )  # name of the tile or row a value belongs to
+    fits: Callable[[int, Value], bool] = field(
+        default=lambda element, value: True
+    )  # False when a tile's (or row's) value is not the one at this element's place
 
 
 PASS_OPS = frozenset(
@@ -75,6 +78,7 @@ PASS_OPS = frozenset(
         "pow",
     ]
 )
+_TILE_ATOMS = frozenset({"block", "iv", "iv_any", "mod", "tmod", "tdiv", "floordiv"})
 _FLOAT_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "min", "max"})
 
 
@@ -161,6 +165,8 @@ class Writer:
         if name is not None:
             if any(frame.source(n) != name for n in nodes):
                 raise NotExpressible("elements that belong to different tiles")
+            if not all(frame.fits(k, n) for k, n in enumerate(nodes)):
+                raise NotExpressible("an element computed from another element of the tile")
             return Var(name)
         if any(n.op != first.op or (n.data != first.data and n.op not in ("ver", "gload", "join")) for n in nodes):
             raise NotExpressible("elements that are computed differently")
@@ -314,9 +320,7 @@ class Writer:
             if source is None:
                 continue
             sp = self.store.poly(source)
-            leading = next(
-                ((m[0], c) for m, c in sp.terms.items() if len(m) == 1 and m[0].op in ("block", "iv", "iv_any")), None
-            )
+            leading = next(((m[0], c) for m, c in sp.terms.items() if len(m) == 1 and m[0].op in _TILE_ATOMS), None)
             if leading is None:
                 continue
             atom, factor = leading

@@ -149,7 +149,32 @@ def _blocks(m: Machine, source: SourceFile, function: Any, scope: Scope) -> tupl
             shapes.append((threads, (threads, 1, 1)))
     if shapes:
         return tuple(dict.fromkeys(shapes)), False
-    return tuple((n, (n, 1, 1)) for n in _GUESSED_THREADS), True
+    told = _strides(m, function, scope, source)
+    return tuple((n, (n, 1, 1)) for n in dict.fromkeys((*told, *_GUESSED_THREADS))), True
+
+
+def _strides(m: Machine, function: Any, scope: Scope, source: SourceFile) -> list[int]:
+    """Numbers of threads that loops over a tile step by: ``for (i = threadIdx.x; i < n; i += 256)``."""
+    found: list[int] = []
+    body = convert(function.body, source.clean)
+    own = {"threadIdx"}  # names that differ between threads
+    for declared in body.walk():
+        value = declared.get("value") if declared.type == "init_declarator" else None
+        if value is not None and own & {x.text for x in value.walk()} and (name := declared.get("declarator")):
+            own.add(name.text)
+    for loop in body.walk():
+        update, start = (loop.get("update"), loop.get("initializer")) if loop.type == "for_statement" else (None, None)
+        if update is None or start is None or update.op != "+=" or (right := update.get("right")) is None:
+            continue
+        if not own & {x.text for x in start.walk()}:
+            continue
+        try:
+            step = dispatch.evaluate(m, right, scope)
+        except NotUnderstood:
+            continue
+        if isinstance(step, int) and 32 <= step <= 1024 and step % 32 == 0:
+            found.append(step)
+    return sorted(set(found), key=lambda n: -found.count(n))
 
 
 def _evaluate(m: Machine, text: str, scope: Scope) -> Any:

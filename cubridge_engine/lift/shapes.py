@@ -386,6 +386,8 @@ class Shapes:
             found = self.contraction(node)
             if found is not None:
                 return found.tile
+        if node.op == "shfl" and node.data[0] == "lane":
+            return self._other_lane(node)
         if node.op in ("shfl", "unknown"):
             return self.info(node.args[0]) if node.args else None
         return self._combine(node)
@@ -450,6 +452,17 @@ class Shapes:
             return bool(rows) or any(isinstance(x, float) and x == -np.inf for x in leaves)
         own = [x for x in leaves if same_variable(version, x)]
         return bool(own) and tiles[0].axis == "j" and not any(isinstance(self.info(x), Tile) for x in own)
+
+    def _other_lane(self, node: Node) -> Info:
+        """A value of another lane of the warp: the coordinates that it has there."""
+        info = self.info(node.args[0])
+        threads = np.arange(self.store.threads)
+        source = threads - threads % 32 + np.asarray(node.data[1])
+        if int(source.max()) >= self.store.threads:
+            return None
+        if isinstance(info, Tile):
+            return Tile(info.axis, info.i[source], info.c[source])
+        return Row(info.i[source], info.partial) if isinstance(info, Row) else None
 
     def _read_back(self, node: Node) -> Info:
         """A shared read of something threads stored: the coordinates of what was stored, gathered."""

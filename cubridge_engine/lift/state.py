@@ -14,10 +14,11 @@ from .addresses import Ints
 from .machine import Machine
 from .memory import Buffer, Memory
 from .problem import Problem
+from .queries import all_nodes
 from .rewrite import Frame, NotExpressible, Writer
-from .shape_types import Row, Tile, look
+from .shape_types import Row, Tile, look, same_tile
 from .shapes import Shapes
-from .trace import Loop, Place
+from .trace import Carried, Loop, Place
 from .values import Node, Value
 
 
@@ -82,6 +83,7 @@ class Emission:
     used_names: set[str] = field(default_factory=set[str])
     sites: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])  # (kind, event data) for anchors
     lane_count: int = 1
+    used: set[int] = field(default_factory=set[int])  # nodes that an event refers to
     body_kv0: Value | None = None  # first key column of the tile inside the KV loop
 
     def origin(self, place: Place) -> Origin:
@@ -101,6 +103,12 @@ class Emission:
             result, count = f"{name}{count}", count + 1
         self.used_names.add(result)
         return result
+
+    def is_used(self, carried: Carried) -> bool:
+        """True when a trip (or what follows the loop) reads what the trip before left in a variable."""
+        if not self.used:
+            self.used.update(n.uid for n in all_nodes(self.machine))
+        return carried.node.uid in self.used or getattr(carried.result, "uid", 0) in self.used
 
     # ---- names of values
     # ------------------------------------------------------------------------------------------------
@@ -125,6 +133,8 @@ class Emission:
         name = self.holder.get(node.uid)
         if name is None and node.op == "sload":
             return self._read_back(node)
+        if name is None and node.op == "shfl" and node.data[0] == "lane":
+            return self.name_of(node.args[0])
         if name is None and node.op == "join":
             return self._joined(node)
         if name is None:
@@ -191,12 +201,24 @@ class Emission:
         """Coordinates of tile elements."""
         i = np.stack([t.i for t in tiles])
         j = np.stack([t.c for t in tiles]) if tiles[0].axis == "j" else None
-        return Frame(len(tiles), i, j, None, source)
+
+        def fits(at: int, value: Value) -> bool:
+            info = self.shapes.info(value)
+            if isinstance(info, Tile):
+                return same_tile(info, tiles[at])
+            return not isinstance(info, Row) or bool((info.i == tiles[at].i).all())
+
+        return Frame(len(tiles), i, j, None, source, fits)
 
     def row_frame(self, rows: list[Ints], source: Callable[[Value], str | None]) -> Frame:
         """Coordinates of row values, with the lane (rank of the thread among those that share the row)."""
         i = np.stack(rows)
-        return Frame(len(rows), i, None, np.stack([lane_of(r) for r in rows]), source)
+
+        def fits(at: int, value: Value) -> bool:
+            info = self.shapes.info(value)
+            return not isinstance(info, Row) or bool((info.i == rows[at]).all())
+
+        return Frame(len(rows), i, None, np.stack([lane_of(r) for r in rows]), source, fits)
 
 
 def lane_of(rows: Ints) -> Ints:

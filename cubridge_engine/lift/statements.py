@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, calls, conditions, dispatch, loops, machine, places
+from . import arithmetic, calls, conditions, dispatch, loops, machine, places, unsigned
 from .ctypes_table import TYPES
 from .machine import Machine, Scope, Stopped, value_kind
 from .syntax import Syn
@@ -14,6 +14,7 @@ from .values import Cells, CType, Function, NotUnderstood, Ptr, Value, is_unifor
 Signal = str | None
 _TERMINAL = frozenset({"return_statement", "continue_statement", "break_statement"})
 _MOST_ELEMENTS = 1 << 14  # of one dimension of a thread's own array
+_MOST_TRIPS = 4096
 DYNAMIC_SHARED = 1 << 20  # address of the extern __shared__ array; static ones start at 0
 
 
@@ -172,6 +173,8 @@ def _initialise(m: Machine, cells: Cells, value: Syn, scope: Scope) -> None:
             m.write(cells, at, places.to_type(m, item, cells.ctype))
         return
     result = dispatch.evaluate(m, value, scope)
+    if cells.ctype.kind == "float" and not cells.ctype.pointer:
+        unsigned.refuse_wrapped(m, value, result, scope)
     if cells.ctype.kind == "auto" and not cells.ctype.pointer:
         kind = "float" if machine.value_kind(result) == "float" else "int"
         cells.ctype = result.ctype if isinstance(result, Ptr) else TYPES[kind]
@@ -336,6 +339,9 @@ def _loop(m: Machine, syn: Syn, scope: Scope, condition: Syn | None, update: Syn
     while m.thorough or not m.rehearsal or trips < 2:  # a rehearsal only asks which variables are written
         trips += 1
         m.statement = syn
+        if trips > _MOST_TRIPS:
+            m.unknown(syn, f"a loop of more than {_MOST_TRIPS} trips that are executed one by one")
+            return None
         try:
             holds = arithmetic.boolean(m, dispatch.evaluate(m, condition, scope))
         except NotUnderstood as why:

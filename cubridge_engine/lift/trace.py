@@ -103,6 +103,7 @@ class Loop(Event):
     name: str = ""
     lo_range: tuple[int, int] | None = None
     hi_range: tuple[int, int] | None = None
+    epochs: tuple[int, int] = (0, 0)  # shared memory's state when the first trip begins and when it ends
 
 
 @dataclass(slots=True)

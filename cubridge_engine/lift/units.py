@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..ir.expr import Call, Const, Expr, Var, free_vars, walk
+from ..ir.evaluate import evaluate
+from ..ir.expr import Call, Const, Expr, Var, free_vars, reads, walk
 from ..ir.nodes import For, If, Map, Op, Score
 from ..ir.simplify import simplify
 
@@ -40,13 +41,20 @@ def exp_unit(body: tuple[Op, ...]) -> tuple[Expr, dict[str, str]]:
     if factor == Const(1.0):
         unit = Const(LN2) if base_two else Const(1.0)
     roles: dict[str, str] = {}
+    unit = simplify(unit)
     for name in _scales(factor):
-        roles[name] = "scale_log2" if base_two else "scale"
+        roles[name] = scale_role(unit)
     for op in ops:
-        if isinstance(op, Score):
-            for name in _scales(coefficient(op.expr)):
-                roles.setdefault(name, "scale_log2" if base_two and factor == Const(1.0) else "scale")
-    return simplify(unit), roles
+        if isinstance(op, Score) and (inner := coefficient(op.expr)) is not None:
+            for name in _scales(inner):
+                roles.setdefault(name, scale_role(Call("mul", (inner, unit))))
+    return unit, roles
+
+
+def scale_role(unit: Expr) -> str:
+    """scale_log2 when `unit` (natural score per raw score) is a parameter times ln 2, else scale."""
+    value = evaluate(unit, dict.fromkeys(free_vars(unit), 1.0))
+    return "scale_log2" if abs(float(value) - LN2) < 1e-4 else "scale"
 
 
 def _scales(factor: Expr | None) -> list[str]:
@@ -70,6 +78,8 @@ def coefficient(expr: Expr) -> Expr | None:
         if "s" in free_vars(a) and "s" in free_vars(b):
             return None
         inner, other = (coefficient(a), b) if "s" in free_vars(a) else (coefficient(b), a)
+        if reads(other):
+            return None  # a factor that is data (a temperature for each head) belongs to the score, not to its unit
         return None if inner is None else other if inner == Const(1.0) else Call("mul", (inner, other))
     if expr.op == "div" and "s" not in free_vars(expr.args[1]):
         inner = coefficient(expr.args[0])

@@ -86,7 +86,7 @@ def semantics_of(kernel: Kernel, bindings: Mapping[str, float | int] | None = No
     elem = compose_scores(kernel, loop)
     state = _initial_state(kernel, loop)
     unit = resolve_lets(kernel, kernel.exp_unit)
-    sink = None if state.m == Const(-math.inf) else _sink_of(state.m, unit)
+    sink = None if _is_lowest(state.m) else _sink_of(state.m, unit)
     parts = [c for c in conjuncts(simplify(elem.keep)) if not is_tail(c)]
     tests = tuple(ElementTest(resolve_lets(kernel, t.keep), _guard_of(kernel, t.guard)) for t in elem.tests)
     step = loop.step
@@ -204,6 +204,11 @@ def _before(kernel: Kernel, op: Op, loop: For) -> bool:
         if item is op:
             return True
     return False
+
+
+def _is_lowest(m: Expr) -> bool:
+    """True for -inf and for the finite numbers that kernels use in its place (-FLT_MAX, -1e30, -1e20)."""
+    return isinstance(m, Const) and isinstance(m.value, float) and m.value <= -1e4
 
 
 def _sink_of(m: Expr, unit: Expr) -> Expr:

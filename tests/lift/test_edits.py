@@ -296,3 +296,61 @@ def test_score_change_under_a_flag():
     assert print_expr(branch.cond) == "soft"
     assert [print_expr(op.expr) for op in branch.body if isinstance(op, Score)] == ["cap * tanh(s / cap)"]
     assert {p.name: p.role for p in kernel.params}["soft"] == "flag"
+
+
+UNSIGNED = {
+    "col >= sk || (unsigned)(row - col) >= (unsigned)w": "j < Sk & (i - j >= 0 & i - j < w)",
+    "(unsigned)(col - (row - w)) > 5u || col >= sk": "j + w - i >= 0 & j + w - i <= 5 & j < Sk",
+    "col >= sk || (unsigned)col - row < 3": "j < Sk & (j - i < 0 | j - i >= 3)",
+    "col >= sk || static_cast<uint32_t>(row - col) >= w": "j < Sk & (i - j >= 0 & i - j < w)",
+    "col >= sk || (int)(unsigned)(row - col) >= w": "j < Sk & i - j < w",
+}
+
+
+@pytest.mark.parametrize(("condition", "keep"), UNSIGNED.items())
+def test_unsigned_comparison_wraps_around(condition, keep):
+    assert element_ops(with_condition(condition)) == [f"mask {keep} : -inf"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "s[nb][e] += xt[h] * (float)((unsigned)col - row);",
+        "s[nb][e] += xt[h] * ((unsigned)col - row);",
+        "if ((unsigned)(col - row) / 4 > 2) s[nb][e] = 0.f;",
+        "if (max(0u, (unsigned)col - row) > w) s[nb][e] = 0.f;",
+    ],
+)
+def test_unsigned_numbers_that_may_have_wrapped_are_refused(statement):
+    lifted = lift_text(at_scores(statement))
+    assert not lifted.coverage.complete
+    assert any("unsigned" in d.message for d in lifted.diagnostics), [d.message for d in lifted.diagnostics]
+
+
+def test_prologue_row_of_sizes_alone():
+    declare = (
+        "const int n_tiles = (kv_end + Bc - 1) / Bc;",
+        "const int n_tiles = (kv_end + Bc - 1) / Bc;\n  const int kv_begin = max(0, sq - sk + 16) / Bc;",
+    )
+    start, prologue = (
+        ("int tile = 0;", "int tile = kv_begin;"),
+        ("v_stride_row, 0, sk);", "v_stride_row, kv_begin, sk);"),
+    )
+    tile = "max(0, Sq - Sk + 16) // 64"
+    assert _bounds(edited(SM80, PARAMS, declare, start, prologue)) == (tile, f"{tile} * 64", f"{tile} % 2")
+
+
+def test_a_condition_around_a_test_is_part_of_the_mask():
+    for condition in ("xt[h] > 0.f", "xt[b] > 0.f"):
+        text = at_scores(f"if ({condition}) {{ if (col > row) s[nb][e] = -INFINITY; }}")
+        read = "xt[h]" if "h" in condition else "xt[b]"
+        assert element_ops(text) == [f"mask {read} <= 0.0 | j <= i : -inf", MASK]
+
+
+def test_a_tile_condition_after_a_score_is_its_guard():
+    body = "s[nb][e] = cap * tanhf(s[nb][e] / cap);\n if (kv0 + Bc > w) { if (col > row) s[nb][e] = -INFINITY; }"
+    lifted = lift_text(at_scores(body))
+    assert lifted.kernel is not None
+    masks = [op for op in operations(lifted.kernel.body) if isinstance(op, Mask)]
+    assert next(print_expr(op.guard) for op in masks if op.guard is not None) == "kv0 + 64 > w"
+    assert element_ops(at_scores(body)) == ["score cap * tanh(s / cap)", "mask j <= i : -inf", MASK]

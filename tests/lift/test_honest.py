@@ -112,3 +112,14 @@ def test_any_bytes_are_survived(data):
     lifted = lift(parse("x.cu", data))
     assert lifted.kernel is None
     assert not any(d.code == "CB127" for d in lifted.diagnostics)
+
+
+ENDLESS = "__global__ void w(float* x) { while (true) { x[0] += 1.f; } }"
+RECURSIVE_MACRO = "#define A(x) B(x)\n#define B(x) A(x)\n__global__ void w(float* x) { x[0] = A(1); }"
+
+
+@pytest.mark.parametrize(("text", "words"), [(ENDLESS, "trips"), (RECURSIVE_MACRO, "macros")])
+def test_what_never_ends_is_refused(text, words):
+    lifted = lift_text(text)
+    assert lifted.kernel is None
+    assert any(d.code == "CB123" and words in d.message for d in lifted.diagnostics)

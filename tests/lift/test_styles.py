@@ -1,0 +1,173 @@
+"""Kernels as other authors write them: read right, or refused at the line that is not understood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cubridge_engine.ir.nodes import Copy, For, Map, Mask
+from cubridge_engine.ir.text_expr import print_expr
+from cubridge_engine.lift.units import operations
+from cubridge_engine.transfer.semantics import semantics_of
+from tests.lift.conftest import SCALAR, STYLES, assert_attention, edited, lift_text
+
+REFUSED = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "refused").glob("*.cu"))}
+
+RAGGED = (2, 2, 2, 70, 40)
+ONE_LENGTH = (2, 2, 2, 100, 100)  # one parameter is both lengths
+WHOLE_TILES = (1, 2, 2, 128, 128)  # a kernel without tails
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("thread_per_row", ONE_LENGTH),
+        ("register_tiles", RAGGED),
+        ("half2_math", (1, 4, 2, 70, 40)),
+        ("normalised_steps", ONE_LENGTH),
+        ("warp_per_row", RAGGED),
+        ("mma_macros", WHOLE_TILES),
+        ("mma_three_stages", ONE_LENGTH),
+    ],
+)
+def test_style_is_attention(name, shape):
+    lifted = lift_text(STYLES[name])
+    assert lifted.coverage.complete, [d.message for d in lifted.diagnostics]
+    for mode in ("early", "late"):
+        assert_attention(lifted.kernel, shape, mode=mode)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2, 100, 100), (1, 2, 2, 40, 150), (1, 1, 1, 130, 70)])
+def test_descending_causal_kernel_is_attention(shape):
+    lifted = lift_text(STYLES["mma_descending"])
+    assert lifted.coverage.complete
+    assert_attention(lifted.kernel, shape, flag=True)
+
+
+def test_a_natural_scale_times_log2e_is_a_natural_scale():
+    kernel = lift_text(STYLES["mma_descending"]).kernel
+    assert {p.name: p.role for p in kernel.params}["softmax_scale"] == "scale"
+
+
+def test_a_kernel_without_tails_says_so():
+    kernel = lift_text(STYLES["mma_macros"]).kernel
+    copies = [op for op in operations(kernel.body) if isinstance(op, Copy)]
+    assert [op.limit for op in copies] == [None] * 3
+    with pytest.raises(AssertionError):
+        assert_attention(kernel, ONE_LENGTH)
+
+
+def test_row_factor_of_the_product_goes_onto_p():
+    kernel = lift_text(STYLES["normalised_steps"]).kernel
+    maps = [print_expr(op.expr) for op in operations(kernel.body) if isinstance(op, Map) and op.role != "exp"]
+    assert maps == ["s * (l * corr / r)", "s * (corr2 / r)"]
+
+
+@pytest.mark.parametrize("step", ["acc[d] = (l * a * acc[d] - b * pv) / l_new;", "acc[d] = (l * a + b * pv) / l_new;"])
+def test_other_combinations_of_output_and_product_are_not_taken(step):
+    old = "acc[d] = (l * a * acc[d] + b * pv) / l_new;"
+    assert not lift_text(edited(STYLES["normalised_steps"], (old, step))).coverage.complete
+
+
+@pytest.mark.parametrize(
+    ("written", "is_maximum"),
+    [
+        ("if (sum > m_new)\r\n\t\t\t\tm_new = sum;", True),
+        ("m_new = sum >= m_new ? sum : m_new;", True),
+        ("m_new = m_new < sum ? sum : m_new;", True),
+        ("if (sum < m_new)\r\n\t\t\t\tm_new = sum;", False),
+    ],
+)
+def test_maximum_written_as_a_comparison(written, is_maximum):
+    text = STYLES["thread_per_row"]
+    old = "if (sum > m_new)\n\t\t\t\tm_new = sum;"
+    lifted = lift_text(edited(text, (old, written.replace("\r\n", "\n"))))
+    assert lifted.coverage.complete == is_maximum
+
+
+def test_a_shuffle_brings_the_element_of_its_lane():
+    """A probability taken from the wrong lane meets the wrong row of V."""
+    text = STYLES["warp_per_row"]
+    assert not lift_text(
+        edited(text, ("__shfl_sync(0xffffffff, p, j)", "__shfl_sync(0xffffffff, p, j ^ 1)"))
+    ).coverage.complete
+
+
+REFUSALS = {
+    "kv_outer": ("Kj[(tx * d) + x] =", "known only at run time"),
+    "per_key": ("j < BC && t + j < N", "a loop condition"),
+    "rows_in_shared": ("float mx = sM[tid];", ""),
+    "struct_parameters": ("p.num_heads / p.num_heads_k", "a parameter that is a struct"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_not_understood_is_refused_at_its_line(name):
+    lifted = lift_text(REFUSED[name])
+    assert not lifted.coverage.complete
+    assert not any(d.code == "CB127" for d in lifted.diagnostics)
+    text, words = REFUSALS[name]
+    if words:
+        line = REFUSED[name][: REFUSED[name].index(text)].count("\n")
+        assert any(d.span.line == line and words in d.message for d in lifted.diagnostics), lifted.diagnostics
+
+
+def test_rows_kept_in_shared_memory_are_not_read_as_their_first_value():
+    text = edited(
+        SCALAR,
+        ("  float m = -INFINITY;\n", "  __shared__ float ms[Br];\n  ms[r] = -INFINITY;\n  __syncthreads();\n"),
+        ("    float m_new = m;\n", "    const float m = ms[r];\n    float m_new = m;\n"),
+        ("    m = m_new;\n", "    __syncthreads();\n    ms[r] = m_new;\n"),
+        ("m + logf(l)", "ms[r] + logf(l)"),
+    )
+    lifted = lift_text(text)
+    assert not lifted.coverage.complete
+    assert any("an earlier trip" in d.message for d in lifted.diagnostics), [d.message for d in lifted.diagnostics]
+
+
+def test_neighbouring_elements_may_not_be_mixed():
+    mixed = "s[i] *= scale;\n      if (i + 1 < Bc / kQuad) s[i] = s[i + 1];"
+    assert not lift_text(edited(SCALAR, ("s[i] *= scale;", mixed))).coverage.complete
+
+
+def _loop(kernel):
+    return next(op for op in operations(kernel.body) if isinstance(op, For))
+
+
+def test_masks_of_the_styles():
+    for name in ("warp_per_row", "register_tiles", "mma_three_stages", "thread_per_row"):
+        kernel = lift_text(STYLES[name]).kernel
+        assert [print_expr(op.keep) for op in operations(_loop(kernel).body) if isinstance(op, Mask)] == ["j < Sk"], (
+            name
+        )
+
+
+def test_a_finite_start_of_the_row_maximum_is_no_sink():
+    for name in ("register_tiles", "warp_per_row", "normalised_steps"):
+        assert semantics_of(lift_text(STYLES[name]).kernel).sink is None, name
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "element", "column"),
+    [
+        ("thread_per_row", "if (j * TILE + y >= N)", "sum", "(j * TILE + y)"),
+        ("warp_per_row", "if (start + lane >= kv_len) s =", "s", "(start + lane)"),
+    ],
+)
+def test_score_site_inside_a_loop_that_also_masks_and_folds(name, before, element, column):
+    text = STYLES[name]
+    (site,) = lift_text(text).anchors.score
+    assert text.encode()[: site.offset].count(b"\n") == text[: text.index(before)].count("\n")
+    assert (site.nest.element, site.nest.row, site.nest.col, site.nest.headers) == (element, "row", column, ())
+
+
+@pytest.mark.parametrize("name", ["half2_math", "normalised_steps", "register_tiles"])
+def test_no_score_site_where_one_statement_scales_and_masks(name):
+    assert lift_text(STYLES[name]).anchors.score == ()
+
+
+def test_a_column_that_starts_at_the_tile_is_not_taken_for_it():
+    """j is 0 at the first element, so ``kv`` has the value of the column there."""
+    (mask,) = lift_text(STYLES["half2_math"]).anchors.mask
+    assert mask.nest.col == "(kv + j)"
