@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ir.expr import OPS, Call, Const, Expr, Read, Var, free_vars, type_of
 
@@ -51,6 +51,7 @@ class Scope:
     float_suffix: str = ".f"
     constants: Mapping[str, float] = field(default_factory=dict[str, float])  # the file's own, used instead of literals
     inside: bool = False  # tensor reads need no bounds test here
+    wide: bool = False  # 64-bit integers keep their width here
 
     def spelled(self, name: str) -> tuple[str, int]:
         """Text and precedence of a variable. Raises NotInScope."""
@@ -185,6 +186,8 @@ def _stays_float(expr: Expr, scope: Scope) -> bool:
 def _compare(e: Call, scope: Scope) -> tuple[str, int]:
     precedence = OPS[e.op].precedence
     a, b = e.args
+    if isinstance(a, Read) and isinstance(b, Read):
+        scope = replace(scope, wide=True)
     if _is_float(a, scope) and isinstance(b, Const) and isinstance(b.value, int):
         b = Const(float(b.value))
     return f"{print_cuda(a, scope, precedence + 1)} {_COMPARE[e.op]} {print_cuda(b, scope, precedence + 1)}", precedence

@@ -104,7 +104,7 @@ class Scopes:
             if fixed is not None:
                 base = self._base_pointer(operand, fixed)
             text = f"{base}[{print_cuda(moving, scope)}]"
-        text = self._converted(text, operand)
+        text = self._converted(text, operand, scope.wide)
         guard = None if scope.inside else self.predicate(read)
         if guard is None:
             return text, PRIMARY
@@ -139,13 +139,15 @@ class Scopes:
         kind = re.sub(r"\s*\b__restrict__\b\s*", "", ctype).strip()
         return self.hoisted.declare(kind, f"{operand.param}_{suffix}", value)
 
-    def _converted(self, text: str, operand: Operand) -> str:
+    def _converted(self, text: str, operand: Operand, wide: bool) -> str:
         ctype = next(p.ctype for p in self.kernel.params if p.name == operand.param)
         if operand.dtype == "float32" or (operand.dtype == "io" and re.search(r"\bfloat\b", ctype)):
             return text
         if operand.dtype in ("bool", "int32"):
             return text
         if operand.dtype == "int64":
+            if wide:
+                return text  # an identifier compared with another may need all its bits
             return f"static_cast<int>({text})"
         for word, function in (
             ("__half", "__half2float"),

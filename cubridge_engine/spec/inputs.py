@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import reads
@@ -62,6 +62,24 @@ def make_inputs(
             tensor = (torch.randn(shape, generator=generator, dtype=torch.float32) * scale).to(kind)
         result.append(tensor.to(device))
     return result
+
+
+def without_data(tensors: Sequence[Any]) -> list[Any]:
+    """Tensors of the same shapes, strides and types without data: tracing them is twice as fast."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode()
+    return [mode.from_tensor(t.detach()) for t in tensors]
+
+
+def fake_inputs(attention: Attention, sizes: Mapping[str, int]) -> list[Any]:
+    """Tensors without data, of any size at no cost, in the order of ``attention.inputs``: for tracing only."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    full = {**attention.specialised, **sizes}
+    with FakeTensorMode():
+        return [torch.empty(shape_of(item, full), dtype=getattr(torch, item.dtype)) for item in attention.inputs]
 
 
 def _mask(shape: tuple[int, ...], generator: Any, empty: bool) -> Any:

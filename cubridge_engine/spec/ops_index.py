@@ -181,6 +181,21 @@ def _cat(el: Elements, node: Any, a: dict[str, Any], index: Index) -> Expr:
     return whole if whole is not None else el.algebra.cat(index[at], tuple(bounds), tuple(parts))
 
 
+def _written_slice(el: Elements, node: Any) -> Any:
+    """`node`; or, where it is ``out[b]`` of an `out` just written at b (loops of ``out[b, h] = ...``), what was put."""
+    while el.graph.is_node(node) and el.graph.op_name(node) == "select":
+        a = el.graph.arguments(node)
+        source = a["self"]
+        if not el.graph.is_node(source) or el.graph.op_name(source) != "select_scatter":
+            return node
+        rank, size = len(el.shape(source)), el.shape(source)[a["dim"]]
+        put = el.graph.arguments(source)
+        if _dim(put["dim"], rank) != _dim(a["dim"], rank) or put["index"] % size != a["index"] % size:
+            return node
+        node = put["src"]
+    return node
+
+
 def _written(el: Elements, node: Any, index: Index) -> Expr:
     """A tensor filled piece by piece (`out[:, h] = ...` in a loop): its pieces over what was there before."""
     op = el.graph.op_name(node)
@@ -201,7 +216,7 @@ def _written(el: Elements, node: Any, index: Index) -> Expr:
             break
         if not any(low < other_high and other_low < high for other_low, other_high, _ in pieces):
             pieces.append((low, high, a["src"]))
-        base = a.get("self", a.get("input"))
+        base = _written_slice(el, a.get("self", a.get("input")))
     pieces.sort(key=lambda p: p[0])
     bounds = [0, *(p[1] for p in pieces)]
     covers = (

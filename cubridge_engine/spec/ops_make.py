@@ -14,7 +14,7 @@ def _full(el: Elements, node: Any, a: dict[str, Any], index: Index) -> Expr:
     return Const(number(a["fill_value"], el.dtype(node) == "float"))
 
 
-@rule("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty")
+@rule("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty", "empty_permuted", "empty_strided")
 def _zeros(el: Elements, node: Any, a: dict[str, Any], index: Index) -> Expr:
     return Const({"float": 0.0, "int": 0, "bool": False}[el.dtype(node)])
 

@@ -123,7 +123,8 @@ def _weights(el: Elements, over: list[Expr], under: list[Expr], key: str, value:
             raise Refused("CB233", None, reason="their weights are combined")
         product = any(isinstance(f, Reduce) for f in over)
         raise Refused("CB227" if product or over else "CB228", None, reason="no softmax between two products")
-    for f in over:
+    gates = [f for f in over if isinstance(f, Call) and f.op == "sigmoid" and _logsumexp_terms(f.args[0])]
+    for f in [g for g in over if g not in gates]:
         row_constant = isinstance(f, Call) and f.op == "exp" and any(isinstance(e, Reduce) for e in walk(f))
         if f is not exps[0] and not row_constant and f != Const(1.0):
             raise Refused("CB234", None, op=describe(f))
@@ -138,7 +139,25 @@ def _weights(el: Elements, over: list[Expr], under: list[Expr], key: str, value:
     if len(totals) != 1 or len(under) > len(totals if not logs else []):
         raise Refused("CB227")
     x = _strip_row(argument, key)
-    return Parts(x, key, value, _denominator(el, totals[0], x, key), outs)
+    sinks = _denominator(el, totals[0], x, key)
+    for gate in gates:
+        sinks.append(_gate_sink(el, gate, Parts(x, key, value, sinks, outs)))
+    return Parts(x, key, value, sinks, outs)
+
+
+def _logsumexp_terms(expr: Expr) -> list[tuple[int, Expr]]:
+    """The terms of a sum that make up a logsumexp: reductions, and logarithms of them."""
+    return [(sign, t) for sign, t in terms(expr) if any(isinstance(e, Reduce) for e in walk(t))]
+
+
+def _gate_sink(el: Elements, gate: Expr, main: Parts) -> Expr:
+    """The sink t of ``o * sigmoid(lse - t)``: with Z = exp(lse), ``n/Z * Z/(Z + exp(t))`` is ``n/(Z + exp(t))``."""
+    assert isinstance(gate, Call)
+    row = _logsumexp_terms(gate.args[0])
+    own = _logsumexp(el, join_terms(row), main.vars)
+    if own is None or (el.algebra.substitute(own.x, {Var(own.key): Var(main.key)}), own.sinks) != (main.x, main.sinks):
+        raise Refused("CB234", None, op="sigmoid")
+    return join_terms([(-sign, t) for sign, t in terms(gate.args[0]) if (sign, t) not in row])
 
 
 def _mentions_exp(expr: Expr) -> bool:

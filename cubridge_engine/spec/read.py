@@ -13,13 +13,13 @@ from ..ir.text_expr import parse_expr
 from .attention import Attention, TensorInput, TensorOutput
 from .check import CheckFailed, check_and_settle
 from .elements import Elements, Refused, deep_recursion
-from .inputs import make_inputs
+from .inputs import fake_inputs, without_data
 from .lines import lines_of
 from .program import Program, SpecError, TimeUp, brief, guarded, load, raised_line, span_of
 from .recognise import Template, recognise
 from .reference import eager
 from .rules import RULES
-from .sizes import Plan, plans
+from .sizes import Plan, numbers_of, plans
 from .trace import Graph, Line, trace
 from .unify import NotUnified, unify
 
@@ -77,7 +77,7 @@ def _run_example(program: Program) -> None:
         if str(error).startswith("a value of type"):
             raise SpecError(make("CB212", span, what=str(error))) from None
         raise _ran_into(program, error) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _ran_into(program, error) from None
     if not outputs or not any(t.dtype.is_floating_point for t in outputs if isinstance(t, torch.Tensor)):
         raise SpecError(make("CB212", span, what="no tensor"))
@@ -111,7 +111,7 @@ class _Reader:
 
     def read(self) -> Attention:
         try:
-            graph = self.graph(self.program.example)
+            graph = self.graph(without_data(self.program.example))
         except Exception as error:
             raise self.untraceable(error) from None
         self.refuse_never(graph)
@@ -127,7 +127,7 @@ class _Reader:
             first.sizes["D"] = self.head_dim
             first.sizes["Dv"] = self.head_dim if same else first.sizes["Dv"]
         failure: Exception | None = None
-        for plan in plans(first.sizes, elements.algebra, first):
+        for plan in plans(first.sizes, first, numbers_of(self.program)):
             try:
                 attention = self.at_plan(skeleton, plan, first)
             except (NotUnified, CheckFailed, Refused) as error:
@@ -179,7 +179,7 @@ class _Reader:
                 dtype=_dtype(tensor),
                 position=position,
                 span=self.span(lines.get(name)),
-                observed=_observed(tensor),
+                observed=None if name in by_name else _observed(tensor),
             )
             for name, position, tensor in zip(
                 program.tensor_names, program.tensor_positions, program.example, strict=True
@@ -246,7 +246,7 @@ class _Reader:
         return check_and_settle(self.program, attention, plan)
 
     def reading(self, skeleton: Attention, sizes: Mapping[str, int]) -> Template:
-        return recognise(Elements(self.graph(make_inputs(skeleton, sizes)), RULES))
+        return recognise(Elements(self.graph(fake_inputs(skeleton, sizes)), RULES))
 
     def annotate(self, attention: Attention, plan: Plan, graph: Graph, failure: Exception | None) -> Attention:
         """Notes on how general the reading is, and warnings about arguments without effect."""
@@ -255,19 +255,25 @@ class _Reader:
         if self.program.made_up:
             notes.append(make("CB209", span, shapes=self.program.made_up))
         if plan.fixed:
-            reason = (
-                str(failure)
-                if isinstance(failure, (NotUnified, CheckFailed))
-                else brief(failure)
-                if failure
-                else "its code uses these numbers"
-            )
-            notes.append(make("CB240", span, sizes=_show_sizes(plan.fixed), reason=reason))
+            notes.append(make("CB240", span, sizes=_show_sizes(plan.fixed), reason=_why_fixed(failure)))
         # No shared KV heads is the usual case and not worth a note; equal lengths are a limit people run into.
         notes += [make("CB241", span, left=a, right=b) for a, b in plan.equal if (a, b) == ("Sq", "Sk")]
         used = graph.used()
         notes += [make("CB213", span, name=n) for n in self.program.tensor_names if n not in used]
         return replace(attention, diagnostics=tuple(sorted(notes, key=lambda d: -int(d.severity or Severity.NOTE))))
+
+
+def _why_fixed(failure: Exception | None) -> str:
+    """Why a reading holds for some sizes only: what went wrong at the others."""
+    if isinstance(failure, CheckFailed):
+        return f"at {failure.sizes} it computes something else ({failure.reason})"
+    if isinstance(failure, NotUnified):
+        return str(failure)
+    if failure is None:
+        return "its code uses these numbers"
+    if "broadcast" in str(failure) or "must match" in str(failure) or "expand" in str(failure):
+        return "it broadcasts, or writes down, an axis of this size"
+    return brief(failure)
 
 
 def _show_sizes(sizes: Mapping[str, int]) -> str:

@@ -16,6 +16,16 @@ from tests.lower.builders import ROOT
 from tests.lower.test_lower import CASES
 from tests.transfer.builders import formula, make_attention, tensors_for
 
+MORE = {
+    "clipped_distance": {
+        "score": "s * 0.125 + table[h, min(max(j - i, -32), 32) + 32]",
+        "operands": ("table:H,65:float16",),
+    },
+    "table_by_bucket": {"score": "s * 0.125 + table[min(abs(j - i), 31), h]", "operands": ("table:32,H:float16",)},
+    "bias_of_every_other_batch": {"score": "s * 0.125 + m[b % 2, i, j]", "operands": ("m:2,Sq,Sk:float16",)},
+    "temperature": {"score": "s * exp(tau[h])", "operands": ("tau:H",)},
+    "documents": {"mask": "doc[b, i] == doc[b, j]", "operands": ("doc:B,Sk:int64",)},
+}
 SCALAR_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "finite_fill", "padding")
 
 
@@ -32,7 +42,7 @@ def relift(data):
 
 @cache
 def adapted(kernel, name):
-    spec = dict(CASES[name])
+    spec = dict(CASES.get(name) or MORE[name])
     policy = spec.pop("policy", "keep")
     if kernel == "flash_fwd_scalar":
         spec["dtype"] = "float32"
@@ -47,7 +57,7 @@ def adapted(kernel, name):
 
 @pytest.mark.parametrize(
     ("kernel", "name"),
-    [*(("flash_fwd_sm80", n) for n in CASES), *(("flash_fwd_scalar", n) for n in SCALAR_CASES)],
+    [*(("flash_fwd_sm80", n) for n in (*CASES, *MORE)), *(("flash_fwd_scalar", n) for n in SCALAR_CASES)],
 )
 def test_the_adapted_text_means_the_spec(kernel, name):
     attention, result, lowered = adapted(kernel, name)
@@ -63,6 +73,13 @@ def test_the_adapted_text_means_the_spec(kernel, name):
     out = execute(got, given, {n: v for n, v in sizes.items() if n != "D"}, values)
     assert not out.findings
     np.testing.assert_allclose(out.o[~dead], want[~dead], rtol=1e-6, atol=1e-8)
+
+
+def test_identifiers_keep_their_64_bits():
+    """Document ids may be hashes: two that differ in their upper half only are different documents."""
+    text = adapted("flash_fwd_sm80", "documents")[2].text.decode()
+    assert "doc_b[row]" in text
+    assert "static_cast<int>(doc" not in text
 
 
 def test_the_hand_made_anchors_agree_with_the_lifted_ones():

@@ -77,7 +77,7 @@ def test_value_equals_spec(read: Reader, sizes: tuple[int, ...]) -> None:
     result = read(text)
     attention = attention_of(result)
     assert result.program is not None
-    named = dict(zip(("B", "H", "Hkv", "Sq", "Sk"), sizes, strict=True))
+    named: dict[str, int] = dict(zip(("B", "H", "Hkv", "Sq", "Sk"), sizes, strict=True))
     inputs = make_inputs(attention, named, seed=5, empty_rows=True)
     assert [tuple(t.shape) for t in inputs[3:]] == [(sizes[0], 1, sizes[3], sizes[4]), (sizes[1], sizes[3], sizes[4])]
     expected = numpy_of(reference(result.program, inputs))
@@ -135,6 +135,23 @@ def test_sizes_fixed_by_the_code_are_reported(read: Reader) -> None:
     assert attention.specialised["H"] == 4
     assert "CB240" in [d.code for d in result.diagnostics]
     assert not attention.allows({"H": 8})
+
+
+def test_a_first_batch_only_spec_is_for_one_batch(read: Reader) -> None:
+    text = "def attention(q, k, v):\n    return ((q[0] @ k[0].mT / 32 ** 0.5).softmax(-1) @ v[0])[None]\n"
+    attention = attention_of(read(spec_text(text, ((1, 4, 48, 32),) * 3)))
+    assert attention.specialised["B"] == 1
+    assert attention.allows({"B": 1, "Sq": 9, "Sk": 30})
+    assert not attention.allows({"B": 2})
+
+
+def test_a_branch_on_the_length_is_not_read_as_general(read: Reader) -> None:
+    """Both branches exist, so neither is the meaning at every length."""
+    result = read(spec_text(manual("s = torch.tanh(s) if 500 < k.shape[2] < 600 else s")))
+    attention = attention_of(result)
+    assert attention.specialised["Sq"] == attention.specialised["Sk"] == 48
+    note = next(d for d in result.diagnostics if d.code == "CB240")
+    assert "it computes something else" in note.message
 
 
 def test_equal_lengths_are_reported(read: Reader) -> None:

@@ -58,6 +58,52 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "dilated": (spec_text(masked("(i - j) % 3 == 0")), {"mask": "(i - j) % 3 == 0", "empty": "nan"}),
     "chunked": (spec_text(masked("i // 16 == j // 16")), {"mask": "i // 16 == j // 16", "empty": "nan"}),
+    "chunk longer than the example": (
+        spec_text(masked("i // 1000 == j // 1000")),
+        {"mask": "i // 1000 == j // 1000", "empty": "nan"},
+    ),
+    "window that a short length cuts": (
+        spec_text(manual("s = s.masked_fill((j > i) | (i - j >= min(700, k.shape[2])), -math.inf)")),
+        {"mask": "j <= i & i - j < 700", "empty": "none"},
+    ),
+    "window that only long inputs get": (
+        spec_text(manual("if k.shape[2] > 512:\n        s = s.masked_fill((i - j).abs() >= 512, -math.inf)")),
+        {"mask": "abs(i - j) < 512", "empty": "none"},
+    ),
+    "windows by the parity of the head": (
+        spec_text(
+            manual("w = torch.where(torch.arange(q.shape[1]) % 2 == 0, 8, 24)[:, None, None]").replace(
+                "return", "s = s.masked_fill((i - j).abs() >= w, -math.inf)\n    return"
+            )
+        ),
+        {"mask": "abs(i - j) < where(h % 2 == 0, 8, 24)", "empty": "nan"},
+    ),
+    "sink as a gate of the logsumexp": (
+        spec_text(
+            """
+            def attention(q, k, v, sink):
+                s = q @ k.mT * 32 ** -0.5
+                lse = torch.logsumexp(s, -1, keepdim=True)
+                return (s.softmax(-1) @ v) * torch.sigmoid(lse - sink.view(1, -1, 1, 1))
+            """,
+            SQUARE,
+            "torch.randn(4)",
+        ),
+        {"sink": "sink[h]", "empty": "none"},
+    ),
+    "loops over batch and head into an empty tensor": (
+        spec_text(
+            """
+            def attention(q, k, v):
+                out = torch.empty_like(q)
+                for b in range(q.shape[0]):
+                    for h in range(q.shape[1]):
+                        out[b, h] = (q[b, h] @ k[b, h].T / 32 ** 0.5).softmax(-1) @ v[b, h]
+                return out
+            """
+        ),
+        {"empty": "none"},
+    ),
     "prefix <": (spec_text(masked("(j < 10) | (j <= i)")), {"mask": "j < 10 | j <= i", "empty": "none"}),
     "prefix <=": (spec_text(masked("(j <= 10) | (j <= i)")), {"mask": "j <= 10 | j <= i", "empty": "none"}),
     "tril of ones": (

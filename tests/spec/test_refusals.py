@@ -49,6 +49,16 @@ CASES: dict[str, tuple[str, str, str]] = {
         "example_inputs",
     ),
     "shapes disagree": (spec_text(body("return (q @ k).softmax(-1) @ v")), "CB210", "q @ k"),
+    "exits when called": (spec_text(body("raise SystemExit(3)")), "CB210", "SystemExit"),
+    "gate of other scores": (
+        spec_text(
+            body(QKV, "return s.softmax(-1) @ v * torch.sigmoid((2 * s).logsumexp(-1, True) - g)", args=", g"),
+            SQUARE,
+            "torch.randn(4, 1, 1)",
+        ),
+        "CB234",
+        "sigmoid",
+    ),
     "returns None": (spec_text(body("q @ k.mT")), "CB212", "def attention"),
     "returns text": (spec_text(body("return 'o'")), "CB212", "def attention"),
     "dropout": (spec_text(body(QKV, "p = F.dropout(s.softmax(-1), 0.1)", "return p @ v")), "CB220", "F.dropout"),
