@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import queue
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,10 @@ def summary(result: dict[str, Any], seconds: float) -> dict[str, Any]:
         "lines": sum(1 for line in result["diff"].splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")),
         "problems": {level: sum(c["level"] == level for c in cases) for level in ("ir", "simulated", "gpu")},
         "passed": sum(c["passed"] for c in cases),
+        "simulated": {
+            one["instantiation"]: f"{len(one['cases'])} problems, {len(one['schedules'])} schedules"
+            for one in report.get("simulated", [])
+        },
         "worst_row_error": worst,
         "registers": max((c["registers"] or 0 for c in report.get("compiled", [])), default=None),
         "spill_bytes": max((c["spill_bytes"] or 0 for c in report.get("compiled", [])), default=None),
@@ -56,26 +62,45 @@ def summary(result: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def run(examples: list[Path], kernels: tuple[str, ...], timeout_s: float) -> dict[str, dict[str, Any]]:
-    """One adaptation per pair, in one warm worker."""
-    table: dict[str, dict[str, Any]] = {}
-    worker = Worker()
+def one(worker: Worker, spec: Path, name: str, options: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    """The row of one pair."""
+    task = {"kernel": str(ROOT / "expert_kernels" / name / "kernel.cu"), "spec": str(spec), **options}
+    start = time.perf_counter()
+    outcome = worker.run("adapt", task, timeout_s=timeout_s).result()
+    seconds = time.perf_counter() - start
+    if outcome.state == "done":
+        return summary(outcome.value, seconds)
+    codes = ", ".join(f"{d.code} {d.message}" for d in outcome.diagnostics)
+    return {"level": "none", "refused": f"job {outcome.state}: {codes}", "hunks": 0}
+
+
+def run(
+    examples: list[Path], kernels: tuple[str, ...], options: dict[str, Any], timeout_s: float, jobs: int
+) -> dict[str, dict[str, Any]]:
+    """One adaptation per pair, in `jobs` warm workers side by side."""
+    workers: queue.Queue[Worker] = queue.Queue()
+    for _ in range(jobs):
+        workers.put(Worker())
+
+    def pair(spec: Path, name: str) -> tuple[str, str, dict[str, Any]]:
+        worker = workers.get()
+        try:
+            row = one(worker, spec, name, options, timeout_s)
+        finally:
+            workers.put(worker)
+        print(f"{spec.stem} x {name}: {row['level']} {row.get('refused') or ''}", file=sys.stderr, flush=True)
+        return spec.stem, name, row
+
+    table: dict[str, dict[str, Any]] = {spec.stem: {} for spec in examples}
     try:
-        for spec in examples:
-            for name in kernels:
-                kernel = ROOT / "expert_kernels" / name / "kernel.cu"
-                start = time.perf_counter()
-                outcome = worker.run("adapt", {"kernel": str(kernel), "spec": str(spec)}, timeout_s=timeout_s).result()
-                seconds = time.perf_counter() - start
-                if outcome.state != "done":
-                    codes = ", ".join(f"{d.code} {d.message}" for d in outcome.diagnostics)
-                    row: dict[str, Any] = {"level": "none", "refused": f"job {outcome.state}: {codes}", "hunks": 0}
-                else:
-                    row = summary(outcome.value, seconds)
-                table.setdefault(spec.stem, {})[name] = row
-                print(f"{spec.stem} x {name}: {row['level']} {row.get('refused') or ''}", file=sys.stderr, flush=True)
+        with ThreadPoolExecutor(jobs) as pool:
+            pairs = [pool.submit(pair, spec, name) for spec in examples for name in kernels]
+            for done in pairs:
+                stem, name, row = done.result()
+                table[stem][name] = row
     finally:
-        worker.close()
+        while not workers.empty():
+            workers.get().close()
     return table
 
 
@@ -99,10 +124,12 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="names of examples")
     parser.add_argument("--kernels", nargs="*", default=list(KERNELS))
     parser.add_argument("--timeout", type=float, default=300.0)
+    parser.add_argument("--jobs", type=int, default=1, help="pairs side by side")
+    parser.add_argument("--no-simulator", action="store_true", help="go from compiling to the GPU at once")
     args = parser.parse_args()
     examples = sorted(p for p in (ROOT / "examples").glob("*.py") if not args.only or p.stem in args.only)
     kernels = tuple(args.kernels)
-    table = run(examples, kernels, args.timeout)
+    table = run(examples, kernels, {"use_simulator": not args.no_simulator}, args.timeout, args.jobs)
     print(markdown(table, kernels))
     record = {
         "what": "level reached by `cubridge adapt` for every example on every expert kernel",

@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 SCHEMA_VERSION = 1
 
-State = Literal["passed", "failed", "skipped", "not yet"]
+State = Literal["passed", "failed", "skipped"]
 LevelName = Literal["none", "lifted", "ir", "compiled", "simulated", "gpu"]
 Applicability = Literal["verified", "unverified", "sketch"]
 
@@ -83,6 +83,24 @@ class CompiledResult(_Frozen):
     notes: tuple[str, ...] = ()
 
 
+class SimulatedResult(_Frozen):
+    """What the simulator ran of one instantiation: the problems by name, each under every one of the schedules.
+
+    `instructions` are thread-instructions executed;
+    `bank_conflict_ways` is the worst shared access of the first launch (1.0: none), null when there is no access.
+    """
+
+    instantiation: str
+    arch: str
+    dtype: str
+    head_dim: int
+    cases: tuple[str, ...]
+    schedules: tuple[str, ...]
+    launches: int
+    instructions: int
+    bank_conflict_ways: float | None
+
+
 class PowerResult(_Frozen):
     """A wrong answer that the grid must reject: its distance from the reference in units of the tolerance, on the best
     case.
@@ -120,6 +138,7 @@ class Report(_Frozen):
     stages: tuple[Stage, ...]
     cases: tuple[CaseResult, ...] = ()
     compiled: tuple[CompiledResult, ...] = ()
+    simulated: tuple[SimulatedResult, ...] = ()
     power: tuple[PowerResult, ...] = ()
     empty_rows: EmptyRows | None = None
     covered: dict[str, str] = Field(default_factory=dict)

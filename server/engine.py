@@ -100,7 +100,10 @@ def _view(source: SourceFile, lifted: Lifted, kernel: Kernel) -> KernelView:
 # --- jobs ---
 
 # Options a caller may pass on to a job; they are those of the command line.
-OPTIONS = ("archs", "bindings", "empty_rows", "entry", "head_dim", "kernel_name", "rounds", "seed", "use_gpu")
+OPTIONS = (
+    *("archs", "bindings", "empty_rows", "entry", "head_dim", "kernel_name"),
+    *("rounds", "seed", "use_gpu", "use_simulator"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from ..transfer import TransferResult, transfer
 from ..verify.bindings import Given, bind_kernel
 from ..verify.contracts import extended
 from ..verify.levels import applicability
-from ..verify.run import Subject, Verified, VerifyOptions, has_error, verify
+from ..verify.run import Verified, has_error, verify
 from ..verify.stages import Progress, Stages
-from .common import Loaded, diagnostic_dicts, exit_code, load
+from ..verify.subject import Subject, VerifyOptions
+from .common import Loaded, diagnostic_dicts, exit_code, load, without_scales
 from .files import Options, file_ref, lift_at, parse_kernel_file, stale
 from .header import report_lines
 
@@ -109,10 +110,12 @@ class _Job:
         bound = bind_kernel(kernel, loaded.attention, given)
         self.diagnostics.extend(self._mapped(bound.diagnostics))
         contract = extended(loaded.contract, kernel, operands) if loaded.contract is not None else None
-        # Bindings depend on the head dimension (a scale), so another one is bound afresh from the spec.
+        # The scale depends on the head dimension and is bound afresh from the spec there; switches are part of what
+        # was adapted, and stay.
+        switches = without_scales(self.bindings, kernel)
         others = loaded.at_head_dim(
             parse_kernel_file(self.kernel_path, lowered.text),
-            lambda d: Given(self.options.bindings, operands),
+            lambda d: Given({**switches, **self.options.bindings}, operands),
             self.options,
         )
         subject = Subject(self.kernel_path, lowered.text, kernel, bound.binding, contract, others)
@@ -180,7 +183,7 @@ def _result(job: _Job, data: bytes | None) -> Adaptation:
     report = report.model_copy(update={"stages": tuple(job.stages.done)}) if report is not None else None
     failed = has_error(job.diagnostics)
     level = report.level if report is not None else _early_level(job)
-    usable = applicability(level, failed)
+    usable = applicability(level, failed, {d.code for d in job.diagnostics})
     if report is not None:
         report = report.model_copy(update={"applicability": usable})
     kernel = file_ref(job.kernel_path, data)

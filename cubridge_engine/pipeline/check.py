@@ -15,9 +15,10 @@ from ..results import Report, Verification
 from ..verify.bindings import Given, bind_kernel
 from ..verify.contracts import extended
 from ..verify.levels import applicability
-from ..verify.run import Subject, VerifyOptions, verify
+from ..verify.run import verify
 from ..verify.stages import Progress, Stages
-from .common import Loaded, diagnostic_dicts, exit_code, load
+from ..verify.subject import Subject, VerifyOptions
+from .common import Loaded, diagnostic_dicts, exit_code, load, without_scales
 from .files import Options, file_ref, stale
 
 STAGES = ("parse", "lift", "spec", "ir", "compile", "simulate", "gpu")
@@ -53,7 +54,7 @@ def verify_kernel(
     failed = any(d.severity is Severity.ERROR for d in diagnostics)
     report = state.report
     level = report.level if report is not None else "lifted" if loaded is not None and loaded.lifted else "none"
-    usable = applicability(level, failed)
+    usable = applicability(level, failed, {d.code for d in diagnostics})
     if report is not None:
         report = report.model_copy(update={"stages": tuple(stages.done), "applicability": usable})
     return Verification.model_validate(
@@ -112,7 +113,9 @@ def _run(
         return
     contract = extended(loaded.contract, kernel, bound.binding.operands) if loaded.contract is not None else None
     others = loaded.at_head_dim(
-        loaded.source, lambda d: Given({**header_values(header, d), **options.bindings}, operands), options
+        loaded.source,
+        lambda d: Given({**without_scales(header_values(header, d), kernel), **options.bindings}, operands),
+        options,
     )
     subject = Subject(kernel_path, loaded.data, kernel, bound.binding, contract, others)
     verified = verify(subject, loaded.attention, loaded.program, checks, stages)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..compile import Contract
 from ..diagnostics import Diagnostic, Severity, diagnostic_to_json, make
+from ..ir.nodes import Kernel
 from ..source import SourceFile
 from ..spec import read_spec
 from ..spec.attention import Attention
 from ..verify.bindings import Given, bind_kernel
 from ..verify.compile_level import DEFAULT_ARCHS
-from ..verify.run import Variant
 from ..verify.stages import Stages
+from ..verify.subject import Variant
 from .files import Options, check_head_dim, contract_of, lift_at, parse_kernel_file, read_file
 
 ENVIRONMENT_CODES = frozenset({"CB600", "CB007"})
@@ -138,6 +139,12 @@ def exit_code(diagnostics: Sequence[Diagnostic]) -> int:
     if errors and all(d.code in ENVIRONMENT_CODES for d in errors):
         return 3
     return 1 if errors else 0
+
+
+def without_scales(values: Mapping[str, float | int], kernel: Kernel) -> dict[str, float | int]:
+    """`values` without those of scale parameters: a scale depends on the head dimension, a switch does not."""
+    scales = {p.name for p in kernel.params if p.role in ("scale", "scale_log2")}
+    return {name: value for name, value in values.items() if name not in scales}
 
 
 def diagnostic_dicts(diagnostics: Sequence[Diagnostic]) -> tuple[dict[str, Any], ...]:

@@ -8,6 +8,7 @@ from ..results import Report
 from ..verify.levels import LEVELS
 
 MEANS = {level.name: level.means for level in LEVELS}
+EXECUTED = {"ir": "as CuIR", "simulated": "in the simulator", "gpu": "on a GPU"}
 
 
 def report_lines(report: Report | None) -> list[str]:
@@ -15,12 +16,12 @@ def report_lines(report: Report | None) -> list[str]:
     if report is None:
         return ["// cubridge: level none", "// cubridge: report it was not verified"]
     lines = [f"// cubridge: level {report.level}", f"// cubridge: report {MEANS[report.level]}"]
-    for dtype in dict.fromkeys(case.dtype for case in report.cases):
-        cases = [c for c in report.cases if c.dtype == dtype]
+    for level, dtype in dict.fromkeys((case.level, case.dtype) for case in report.cases):
+        cases = [c for c in report.cases if (c.level, c.dtype) == (level, dtype)]
         worst = max((float(c.worst_o) for c in cases), default=0.0)
-        where = "on a GPU" if any(c.level == "gpu" for c in cases) else "as CuIR"
+        problems = len({(c.name, c.seed, c.sizes["D"]) for c in cases})
         lines.append(
-            f"// cubridge: report {len({(c.name, c.seed) for c in cases})} problems {where} in {dtype}:"
+            f"// cubridge: report {problems} problems {EXECUTED[level]} in {dtype}:"
             f" worst row error {worst:.1e} (tolerance {cases[0].tolerance:.1e})"
         )
     for arch in dict.fromkeys(one.arch for one in report.compiled):

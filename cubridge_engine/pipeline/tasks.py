@@ -1,8 +1,8 @@
 """The tasks of the worker process: JSON-able parameters in, the JSON contract out (see `results`).
 
 Parameters are those of the command line: ``kernel``, ``spec``, ``entry``, ``kernel_name``, ``head_dim``, ``bindings``,
-``empty_rows``, ``archs``, ``seed``, ``use_gpu``, ``rounds``, ``spec_time_limit``. Unknown ones are an error of the
-caller.
+``empty_rows``, ``archs``, ``seed``, ``use_gpu``, ``use_simulator``, ``rounds``, ``spec_time_limit``. Unknown ones are
+an error of the caller.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..verify.run import VerifyOptions
 from ..verify.stages import Progress
+from ..verify.subject import VerifyOptions
 from .files import Options
 
 Params = Mapping[str, Any]
 
 OPTION_NAMES = ("entry", "kernel_name", "head_dim", "bindings", "empty_rows", "spec_time_limit")
-CHECK_NAMES = ("archs", "empty_rows", "seed", "use_gpu", "rounds")
+CHECK_NAMES = ("archs", "empty_rows", "seed", "use_gpu", "use_simulator", "rounds")
 FILE_NAMES = ("kernel", "spec")
 
 

@@ -17,19 +17,24 @@ from .codes import CODES
 from .counts import BankSite, Counts
 from .machine import SCHEDULES, Schedule
 from .run import CHECKERS, Module, Run, Struct, load
+from .slices import StaticLaunch
+from .static import Alignment, static_findings
 from .tensormap import TensorMap
 
 __all__ = [
     "CHECKERS",
     "CODES",
     "SCHEDULES",
+    "Alignment",
     "BankSite",
     "Buffer",
     "Counts",
     "Module",
     "Run",
     "Schedule",
+    "StaticLaunch",
     "Struct",
     "TensorMap",
     "load",
+    "static_findings",
 ]

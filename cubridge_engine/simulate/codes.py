@@ -119,5 +119,30 @@ CODES: dict[str, Row] = {
         "the kernel still runs after {steps} steps of the scheduler",
         "a loop does not end, or it waits for another CTA; raise max_steps if the launch is really this long",
     ),
+    "CB534": Row(
+        E,
+        "shared memory is touched up to byte {last}, but the CTA has {size} bytes ({label})",
+        "launch with more dynamic shared memory, or correct the index",
+    ),
+    "CB535": Row(
+        Severity.NOTE,
+        "of {size} launched bytes of shared memory the kernel touches {touched}, {unused} are unused ({label})",
+        "launch with less dynamic shared memory, so that more CTAs fit on a multiprocessor",
+    ),
+    "CB536": Row(
+        W,
+        "{opcode} wraps: the address needs {value}, which is beyond 32 bits, at {label}",
+        "widen one factor to 64 bits before the product: static_cast<long long>(row) * stride",
+    ),
+    "CB537": Row(
+        W,
+        "this access of {bytes} bytes is not always aligned: it needs multiples, {multiples}",
+        "raise the alignment limit of the contract, or use a narrower access",
+    ),
+    "CB538": Row(
+        W,
+        "ptxas {note}: {message}",
+        "keep accumulators and fragments in registers, and touch them only behind wgmma.wait_group",
+    ),
 }
 register(CODES)

@@ -98,6 +98,10 @@ class Module:
             self._ready[name] = Kernel(self.program, self.program.functions[name], self._sources)
         return self._ready[name]
 
+    def collector(self, kernel: Kernel) -> Findings:
+        """An empty list of findings that knows the kernel's instructions and source lines."""
+        return Findings(kernel.flow.code, self._sources, kernel.home)
+
     def launch(
         self,
         kernel: str,
@@ -130,7 +134,7 @@ class Module:
         wrong = self._check(ready, g, b, team, args)
         if wrong is not None:
             return Run({}, (wrong,), counts, 0.0)
-        findings = Findings(ready.flow.code, self._sources, ready.home)
+        findings = self.collector(ready)
         for site, problem in ready.lint.items():
             findings.add("CB529", site, 1, problem=problem)
         launcher = _Launcher(ready, g, b, team, args, findings, counts)

@@ -58,6 +58,11 @@ register(
                 "sequences."
             ),
         ),
+        "CB721": Row(
+            W,
+            "no case of the grid depends on {what}: {old} could be {new}, so the result is not offered as verified",
+            "verify on a smaller constant too, or compare with the spec at lengths beyond it on a GPU",
+        ),
         "CB711": Row(
             E,
             "the grid has no power here: {what} would pass as the spec",
@@ -95,6 +100,17 @@ register(
             E,
             "on the device, {what} on {case}",
             "The kernel writes outside its output or changes its inputs: check the store predicates and the strides.",
+        ),
+        "CB720": Row(
+            E,
+            (
+                "in the simulator, {output} differs from the spec on {case}: {place}: got {got}, want {want} (row error"
+                " {error}), though the program read from the text is right"
+            ),
+            (
+                "Look for what reading cannot see: synchronisation, bounds, strides, reuse of shared memory; findings"
+                " of the same stage name the line."
+            ),
         ),
     }
 )

@@ -12,6 +12,7 @@ from ..results import CompiledResult
 
 DEFAULT_ARCHS = ("sm_80", "sm_90")
 NO_COMPILER = "CB600"
+LINES = ("-lineinfo",)  # changes no instruction; the simulator needs it to name the user's lines
 
 
 @dataclass(slots=True)
@@ -46,9 +47,11 @@ def run_compile(
     for done, arch in enumerate(archs):
         tick(done, len(archs), arch)
         if contract is not None:
-            compiled = compile_contract(contract, text, arch=arch, instances=instances, path=path)
+            compiled = compile_contract(contract, text, arch=arch, instances=instances, path=path, options=LINES)
         else:
-            compiled = compile_source(text, path=path, arch=arch, name_expressions=name_expressions(kernel))
+            compiled = compile_source(
+                text, path=path, arch=arch, name_expressions=name_expressions(kernel), options=LINES
+            )
         outcome.diagnostics.extend(d for d in compiled.diagnostics if d not in outcome.diagnostics)
         if any(d.code == NO_COMPILER for d in compiled.diagnostics):
             outcome.skipped = "no CUDA compiler was found"

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.evaluate import UnboundName, evaluate
-from ..ir.expr import Const, Expr, Read, reads, rebuild
+from ..ir.expr import Const, Expr, Read, free_vars, reads, rebuild
 from ..ir.nodes import Kernel
 from ..spec.attention import Attention
+from .far import LONG_SCORES, far_cases, lengths_beyond, reaches
 from .grid import Case, Heads, Length, base_cases
 
 Array = NDArray[Any]
@@ -125,23 +126,32 @@ def choose_heads(attention: Attention) -> Heads | None:
     fixed = (attention.specialised.get("H"), attention.specialised.get("Hkv"))
     own = ((fixed[0], fixed[1]),) if fixed[0] and fixed[1] else ()
 
-    def fits(pair: tuple[int, int]) -> bool:
-        h, hkv = pair
-        if (
-            not attention.allows({"H": h, "Hkv": hkv})
-            or any(want is not None and want != have for want, have in zip(fixed, pair, strict=True))
-            or h % hkv
-        ):
-            return False
-        try:
-            mapped = evaluate(attention.head_map, {"h": np.arange(h), "H": h, "Hkv": hkv})
-        except UnboundName:
-            return False
-        return sorted(set(np.broadcast_to(np.asarray(mapped), (h,)).tolist())) == list(range(hkv))
-
-    grouped = next((p for p in (*HEAD_CANDIDATES, *own) if fits(p)), None)
-    few = next((p for p in (*FEW_CANDIDATES, *own) if fits(p)), None)
+    grouped = next((p for p in (*HEAD_CANDIDATES, *own) if _fits(attention, p)), None)
+    few = next((p for p in (*FEW_CANDIDATES, *own) if _fits(attention, p)), None)
     return Heads(few, grouped) if few and grouped else None
+
+
+def _far_heads(attention: Attention, heads: Heads) -> list[tuple[int, int]]:
+    """Head counts for long cases: one head is enough, unless the mask depends on it."""
+    by_head = attention.mask is not None and bool({"h", "hk"} & free_vars(attention.mask))
+    return [heads.few] if by_head or not _fits(attention, (1, 1)) else [(1, 1)]
+
+
+def _fits(attention: Attention, pair: tuple[int, int]) -> bool:
+    """True when the spec takes these numbers of heads and KV heads, and reads every KV head."""
+    h, hkv = pair
+    fixed = (attention.specialised.get("H"), attention.specialised.get("Hkv"))
+    if (
+        not attention.allows({"H": h, "Hkv": hkv})
+        or any(want is not None and want != have for want, have in zip(fixed, pair, strict=True))
+        or h % hkv
+    ):
+        return False
+    try:
+        mapped = evaluate(attention.head_map, {"h": np.arange(h), "H": h, "Hkv": hkv})
+    except UnboundName:
+        return False
+    return sorted(set(np.broadcast_to(np.asarray(mapped), (h,)).tolist())) == list(range(hkv))
 
 
 def without_reads(expr: Expr) -> Expr:
@@ -239,9 +249,21 @@ def grid_for(attention: Attention, kernel: Kernel, heads: Heads) -> Grid:
         if key not in seen:
             seen.add(key)
             cases.append(moved)
+    far, unreached = far_cases(attention, br, bc, d, _far_heads(attention, heads), cases)
+    cases += far
     _mask_cases(attention, br, bc, d, heads.few, cases, covered, missing)
     _input_cases(attention, br, bc, d, heads, cases, covered, missing)
+    covered |= {case.name: case.name for case in far}
+    missing |= unreached
     return Grid(tuple(cases), covered, missing)
+
+
+def _lengths(attention: Attention, br: int, bc: int) -> list[tuple[int, int]]:
+    """Lengths (queries, keys) to look at: the fixed ones, then those a few tiles beyond each number of the mask."""
+    assert attention.mask is not None
+    fixed = [(sq.rows(br), sk.rows(bc)) for sq, sk in LENGTHS]
+    beyond = [pair for reach in reaches(attention.mask) for pair in lengths_beyond(reach, 4 * br + 9, 4 * bc + 9)]
+    return [*fixed, *sorted(beyond, key=lambda pair: pair[0] * pair[1])]
 
 
 def _mask_cases(
@@ -260,13 +282,13 @@ def _mask_cases(
     known = [(case.name, facts) for case in cases if (facts := tile_facts(attention, case, br, bc)) is not None]
     for condition in CONDITIONS:
         found = next((name for name, facts in known if condition.met(facts)), None)
-        for sq, sk in LENGTHS if found is None else ():
-            rows, keys = sq.rows(br), sk.rows(bc)
+        for rows, keys in _lengths(attention, br, bc) if found is None else ():
             if rows * keys > MAX_ELEMENTS:
                 continue
             # One head is enough for a long sequence, unless the mask itself depends on the head.
             h, hkv = few
-            wanted = Case(condition.name, condition.why, 1, h, hkv, rows, keys, d, seed=100 + len(cases))
+            long = rows * keys > LONG_SCORES
+            wanted = Case(condition.name, condition.why, 1, h, hkv, rows, keys, d, seed=100 + len(cases), long=long)
             case = fitted(wanted, attention)
             facts = tile_facts(attention, case, br, bc) if case else None
             if case is not None and facts is not None and condition.met(facts):
@@ -277,9 +299,8 @@ def _mask_cases(
         if found is not None:
             covered[condition.name] = found
         else:
-            missing[condition.name] = (
-                f"no length up to {max(sk.rows(bc) for _, sk in LENGTHS)} keys has {condition.why}"
-            )
+            longest = max(keys for _, keys in _lengths(attention, br, bc))
+            missing[condition.name] = f"no length up to {longest} keys has {condition.why}"
 
 
 def _input_cases(

@@ -6,7 +6,16 @@ Cases derived from what the spec changes (bounds, nonlinearities, biases, masks)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+# How each tensor lies in memory, by the layout of a case: [B, H, S, D], [B, S, H, D], or with a gap behind each row.
+LAYOUTS: dict[str, Mapping[str, str]] = {
+    "contiguous": {"q": "bhsd", "k": "bhsd", "v": "bhsd", "o": "bhsd"},
+    "bshd": {"q": "bshd", "k": "bshd", "v": "bshd", "o": "bshd"},
+    "padded": {"q": "padded", "k": "padded", "v": "bhsd", "o": "padded"},
+    "mixed": {"q": "bshd", "k": "padded", "v": "bhsd", "o": "bshd"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ class Case:
     layout: str = "contiguous"
     q_scale: float = 1.0
     seed: int = 0
+    long: bool = False  # too many scores to repeat under every schedule and type: see `ir_level` and `simulated_level`
 
     @property
     def sizes(self) -> dict[str, int]:

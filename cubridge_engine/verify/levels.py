@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -18,7 +19,9 @@ LEVELS: tuple[Level, ...] = (
     Level("lifted", "the kernel was read and every step of it understood"),
     Level("ir", "the program read from the kernel's text executes and equals the spec on the whole grid"),
     Level("compiled", "NVRTC or nvcc and ptxas accept every instantiation"),
-    Level("simulated", "its PTX executes without a finding on the whole grid, under every schedule"),
+    Level(
+        "simulated", "the PTX of every instantiation executes without a finding over the whole grid and equals the spec"
+    ),
     Level("gpu", "it ran on a GPU over the whole grid and equals the spec"),
 )
 
@@ -35,12 +38,17 @@ APPLICABILITY: dict[str, str] = {
     "gpu": "verified",
 }
 
-NO_SIMULATOR = "the PTX simulator is not part of this version yet"
+
+UNREACHED = "CB721"  # a number of the mask that no case of the grid reaches
 
 
-def applicability(level: str, failed: bool) -> str:
-    """What an editor may do with a result at `level`; a failed stage makes it a sketch whatever was reached before."""
-    return "sketch" if failed else APPLICABILITY[level]
+def applicability(level: str, failed: bool, codes: Collection[str] = ()) -> str:
+    """What an editor may do with a result at `level`; a failed stage makes it a sketch whatever was reached before.
+
+    `codes` are those of its diagnostics: where the grid never reaches a number of the mask, nothing is called verified.
+    """
+    usable = "sketch" if failed else APPLICABILITY[level]
+    return "unverified" if usable == "verified" and UNREACHED in codes else usable
 
 
 def highest(passed: dict[str, bool | None]) -> str:

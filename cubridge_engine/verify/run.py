@@ -2,74 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compile import Contract
-from ..device import device_available
 from ..diagnostics import Diagnostic, Severity, make
 from ..ir.evaluate import evaluate
-from ..ir.nodes import Kernel
 from ..results import DeviceResult, EmptyRows, PowerResult, Report
 from ..spec.attention import Attention
 from . import codes as codes
 from .compile_level import DEFAULT_ARCHS, CompileOutcome, run_compile
 from .derive import Grid, choose_heads, grid_for, natural_scale
-from .explain import Binding
-from .gpu_level import GpuJob, GpuOutcome, GpuProblem, run_gpu
-from .grid import Case, Heads
+from .executed import execute_on_gpu, execute_simulated
+from .gpu_level import GpuOutcome
+from .grid import Case
 from .inputs import Tile, to_numpy
+from .instances import Instances
 from .ir_level import IrOutcome, number, run_ir, runs_for
-from .levels import NO_SIMULATOR, ORDER, applicability, highest
+from .levels import ORDER, UNREACHED, applicability, highest
 from .power import Check, Problem, power
 from .prepare import Preparer, formula
+from .simulated_level import SimulatedOutcome
 from .stages import Stages
+from .subject import Subject, VerifyOptions
 from .versions import versions
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyOptions:
-    """What the user can choose. `archs` empty: the default ones. `rounds`: runs of the grid on a device, each with
-    other inputs.
-    """
-
-    archs: tuple[str, ...] = ()
-    empty_rows: str = "keep"
-    seed: int = 0
-    use_gpu: bool = True
-    rounds: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """The kernel and the spec at one head dimension: a scale such as 1/sqrt(D) makes both depend on it."""
-
-    kernel: Kernel
-    attention: Attention
-    program: Any
-    binding: Binding
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The kernel under test: its text, the program lifted from that text, how it is called, and its contract if there
-    is one.
-
-    `at_head_dim` gives the same at another head dimension, or None where kernel or spec have no such form.
-    """
-
-    path: str
-    text: bytes
-    kernel: Kernel
-    binding: Binding
-    contract: Contract | None = None
-    at_head_dim: Callable[[int], Variant | None] | None = None
 
 
 @dataclass(slots=True)
@@ -81,7 +42,7 @@ class Verified:
 
 
 def verify(subject: Subject, attention: Attention, program: Any, options: VerifyOptions, stages: Stages) -> Verified:
-    """Run the levels ``ir``, ``compiled`` and ``gpu`` in order; ``simulated`` is not there yet and is said to be so.
+    """Run the levels ``ir``, ``compiled``, ``simulated`` and ``gpu`` in order.
 
     A failed level stops the ones above it. Earlier stages (parse, lift, ...) must already be in `stages`.
     """
@@ -92,17 +53,21 @@ def verify(subject: Subject, attention: Attention, program: Any, options: Verify
     if heads is None:
         why = "no head counts fit the spec's head map"
         stages.note("ir", "skipped", why)
-        return _finish(result, stages, Grid((), {}, {"heads": why}), None, None, None, [], options, attention)
+        return _finish(result, stages, Grid((), {}, {"heads": why}), _Reached(), [], options, attention)
     grid = grid_for(attention, subject.kernel, heads)
     grid = _adjusted(grid, options)
     ir, checks = _ir(subject, attention, preparer, grid, options, stages, result)
     compiled = _compiled(subject, attention, options, stages, result) if ir.passed else None
     if compiled is None:
         stages.note("compile", "skipped", "a level below failed")
-    stages.note("simulate", "not yet", NO_SIMULATOR)
-    gpu = _gpu(subject, attention, preparer, heads, options, stages, result, compiled)
+    instances = None  # without a contract nobody knows how to launch it
+    if subject.contract is not None:
+        at = lambda a, k: _adjusted(grid_for(a, k, heads), options).cases  # noqa: E731
+        instances = Instances(subject, subject.contract, attention, preparer, at)
+    simulated = execute_simulated(subject, instances, options, stages, result.diagnostics, compiled)
+    gpu = execute_on_gpu(subject, instances, options, stages, result.diagnostics, compiled)
     _policy_notes(result, ir, preparer, grid, options)
-    return _finish(result, stages, grid, ir, compiled, gpu, checks, options, attention)
+    return _finish(result, stages, grid, _Reached(ir, compiled, simulated, gpu), checks, options, attention)
 
 
 def _adjusted(grid: Grid, options: VerifyOptions) -> Grid:
@@ -199,7 +164,9 @@ def _power_findings(checks: Sequence[Check], attention: Attention) -> list[Diagn
         if check.kind == "output":
             found.append(make("CB711", attention.spans.get("function"), what=check.what))
         else:
-            found.append(make("CB710", span, what=f"a constant of the {check.part}", old=check.old, new=check.new))
+            # A constant that softmax cancels has no effect; one of a mask has, on problems the grid is too small for.
+            code = UNREACHED if check.part == "mask" else "CB710"
+            found.append(make(code, span, what=f"a constant of the {check.part}", old=check.old, new=check.new))
     return found
 
 
@@ -223,84 +190,6 @@ def _compiled(
     return outcome
 
 
-def _gpu(
-    subject: Subject,
-    attention: Attention,
-    preparer: Preparer,
-    heads: Heads,
-    options: VerifyOptions,
-    stages: Stages,
-    result: Verified,
-    compiled: CompileOutcome | None,
-) -> GpuOutcome | None:
-    why = _no_gpu_reason(subject, options, compiled)
-    if why:
-        stages.note("gpu", "skipped", why)
-        return None
-    assert subject.contract is not None
-    info = device_available()
-    assert info is not None
-    with stages.run("gpu") as stage:
-        variants = _variants(subject, attention, preparer)
-        instances = [i for i in subject.contract.instances if i.head_dim in variants]
-        module = _for_device(subject, compiled, info.arch, [i.head_dim for i in instances])
-        result.diagnostics.extend(d for d in module.diagnostics if d not in result.diagnostics)
-        if not module.passed:
-            stage.fail(f"it does not compile for {info.arch}")
-            return None
-        problems = {
-            d: GpuProblem(v.attention, p, v.binding, _cases_at(v.attention, v.kernel, heads, options))
-            for d, (v, p) in variants.items()
-        }
-        job = GpuJob(subject.contract, module.compiled[info.arch], problems, options.empty_rows)
-        outcome = run_gpu(
-            job, instances, options.rounds, lambda done, total, text: stages.tick("gpu", done, total, text)
-        )
-        result.diagnostics.extend(outcome.diagnostics)
-        if not outcome.passed:
-            stage.fail("see the diagnostics")
-    return outcome
-
-
-def _variants(subject: Subject, attention: Attention, preparer: Preparer) -> dict[int, tuple[Variant, Preparer]]:
-    """Every head dimension of the contract at which kernel and spec exist."""
-    assert subject.contract is not None
-    own = Variant(subject.kernel, attention, preparer.program, subject.binding)
-    found = {subject.kernel.D: (own, preparer)}
-    for d in subject.contract.head_dims:
-        if d not in found and subject.at_head_dim is not None:
-            variant = subject.at_head_dim(d)
-            if variant is not None:
-                tile = Tile(variant.kernel.Br, variant.kernel.Bc, natural_scale(variant.attention, d))
-                found[d] = (variant, Preparer(variant.attention, variant.program, tile))
-    return found
-
-
-def _no_gpu_reason(subject: Subject, options: VerifyOptions, compiled: CompileOutcome | None) -> str:
-    if compiled is None or not compiled.passed:
-        return "a level below was not reached"
-    if not options.use_gpu:
-        return "switched off"
-    if subject.contract is None:
-        return "the kernel has no contract.toml that says how to launch it"
-    return "" if device_available() is not None else "no GPU here"
-
-
-def _for_device(
-    subject: Subject, compiled: CompileOutcome | None, arch: str, head_dims: Sequence[int]
-) -> CompileOutcome:
-    """The module for the device's own architecture: the one compiled already, or compiled now."""
-    if compiled is not None and arch in compiled.compiled:
-        return compiled
-    return run_compile(
-        subject.text, subject.path, subject.kernel, subject.contract, (arch,), lambda *_: None, head_dims
-    )
-
-
-def _cases_at(attention: Attention, kernel: Kernel, heads: Heads, options: VerifyOptions) -> tuple[Case, ...]:
-    return _adjusted(grid_for(attention, kernel, heads), options).cases
-
-
 # ---- the report
 # -------------------------------------------------------------------------------------------------------
 
@@ -320,28 +209,37 @@ def _policy_notes(result: Verified, ir: IrOutcome, preparer: Preparer, grid: Gri
         result.diagnostics.append(make("CB715", span, sizes=sizes, why=first.by_formula))
 
 
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """What became of each level; None where it was not tried."""
+
+    ir: IrOutcome | None = None
+    compiled: CompileOutcome | None = None
+    simulated: SimulatedOutcome | None = None
+    gpu: GpuOutcome | None = None
+
+
 def _finish(
     result: Verified,
     stages: Stages,
     grid: Grid,
-    ir: IrOutcome | None,
-    compiled: CompileOutcome | None,
-    gpu: GpuOutcome | None,
+    outcomes: _Reached,
     checks: Sequence[Check],
     options: VerifyOptions,
     attention: Attention,
 ) -> Verified:
+    ir, compiled, simulated, gpu = outcomes.ir, outcomes.compiled, outcomes.simulated, outcomes.gpu
     reached = {
         "lifted": True,
         "ir": ir.passed if ir is not None else None,
         "compiled": stages.state("compile"),
-        "simulated": None,
+        "simulated": stages.state("simulate"),
         "gpu": stages.state("gpu"),
     }
     level = highest(reached)
     failed = any(stage.state == "failed" for stage in stages.done)
-    usable = applicability(level, failed)
-    cases = [*(ir.cases if ir else []), *(gpu.cases if gpu else [])]
+    usable = applicability(level, failed, {d.code for d in result.diagnostics})
+    cases = [case for one in (ir, simulated, gpu) if one is not None for case in one.cases]
     info = gpu.device if gpu is not None else None
     result.report = Report.model_validate(
         {
@@ -350,6 +248,7 @@ def _finish(
             "stages": tuple(stages.done),
             "cases": tuple(cases),
             "compiled": tuple(compiled.results if compiled else ()),
+            "simulated": tuple(simulated.results if simulated else ()),
             "power": tuple(_power_result(c) for c in checks),
             "empty_rows": EmptyRows.model_validate(
                 {
@@ -360,7 +259,7 @@ def _finish(
                 }
             ),
             "covered": grid.covered,
-            "not_covered": grid.not_covered,
+            "not_covered": {**grid.not_covered, **(simulated.not_run if simulated else {})},
             "device": DeviceResult(name=info.name, arch=info.arch, driver=info.driver) if info else None,
             "seeds": tuple(sorted({c.seed for c in cases})),
             "versions": versions(),
@@ -389,8 +288,13 @@ def _limit(level: str, compiled: CompileOutcome | None, stages: Stages) -> Diagn
     if compiled is not None and compiled.skipped:
         way = "Install a compiler (run 'cubridge doctor' to see the command), then verify again."
         return make("CB712", None, level=level, why=compiled.skipped, way_out=way)
-    why = f"{gpu or 'not run on a GPU'}, and {NO_SIMULATOR}"
+    simulator = next((s.why for s in stages.done if s.name == "simulate"), "")
+    why = f"not executed in the simulator ({simulator or 'not tried'}) nor on a GPU ({gpu or 'not tried'})"
+    if simulator == gpu:
+        why = f"not executed: {gpu or 'not tried'}"
     way = "Run 'cubridge verify' on a machine with a GPU to reach level 'gpu'."
+    if "contract.toml" in simulator:
+        way = "Put a contract.toml beside the kernel (see those of the bundled kernels), then verify again."
     return make("CB712", None, level=level, why=why, way_out=way)
 
 

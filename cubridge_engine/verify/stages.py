@@ -21,7 +21,7 @@ WEIGHTS: dict[str, float] = {
     "read back": 0.06,
     "ir": 0.4,
     "compile": 0.2,
-    "simulate": 0.0,
+    "simulate": 0.8,
     "gpu": 0.02,
 }
 

@@ -18,7 +18,7 @@ const reply: JobReply = {
     report: {
       level: "compiled",
       applicability: "unverified",
-      stages: [{ name: "simulate", state: "not yet", seconds: 0, why: "no simulator" }],
+      stages: [{ name: "simulate", state: "skipped", seconds: 0, why: "switched off" }],
       cases: [
         { name: "tail", level: "ir", sizes: { B: 1, Sq: 65 }, dtype: "float64", worst_o: 1e-9, tolerance: 1e-6, passed: true },
         {
@@ -41,7 +41,7 @@ test("every part of a report is there", () => {
   const text = reportMarkdown("Adaptation of k.cu", reply);
   assert.match(text, /^# Adaptation of k\.cu\n\n\*\*Level compiled\*\*, unverified\./);
   assert.ok(text.includes("`causal = 1`"));
-  assert.ok(text.includes("| simulate | not yet | 0.00 | no simulator |"));
+  assert.ok(text.includes("| simulate | skipped | 0.00 | switched off |"));
   assert.ok(text.includes("| ir | float64 | 2 | 1 | 5.0e-1 | 1.0e-6 |"));
   assert.ok(text.includes("o[b=0, h=1, i=2, d=3] | 0.25 | nan |"));
   assert.ok(text.includes("| k&lt;half, 64> | sm_80 | 128 | 0 | 40960 |"));

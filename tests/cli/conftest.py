@@ -30,6 +30,7 @@ def run_here(task, params, *, on_progress, timeout_s, memory_bytes):
 def cubridge(monkeypatch, capsys):
     """Run a command line; returns (exit code, stdout, stderr)."""
     monkeypatch.setattr(job, "run_in_worker", run_here)
+    monkeypatch.setenv("CUBRIDGE_NO_SIMULATOR", "1")  # `simulator` undoes it where the level is the subject
 
     def running(*argv: object) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -38,6 +39,12 @@ def cubridge(monkeypatch, capsys):
         return code, out.out, out.err
 
     return running
+
+
+@pytest.fixture
+def simulator(cubridge, monkeypatch):
+    """Let commands run the simulator."""
+    monkeypatch.delenv("CUBRIDGE_NO_SIMULATOR")
 
 
 @pytest.fixture

@@ -9,29 +9,32 @@ from pathlib import Path
 from cubridge_engine.lower import parse_header
 
 
-def test_adapt_write_verify_and_reject(cubridge, kernel: Path, examples: Path, tmp_path: Path) -> None:
+def test_adapt_write_verify_and_reject(cubridge, simulator, kernel: Path, examples: Path, tmp_path: Path) -> None:
     spec, out_path = examples / "mistral_sliding_window.py", tmp_path / "out" / "mistral.cu"
     code, out, err = cubridge("adapt", kernel, spec, "-o", out_path, "--arch", "sm_80", "--no-gpu")
     assert code == 0, err
     assert "--- a/kernel.cu" in out
-    assert "level compiled" in out
-    assert "simulate" in out
-    assert "not yet" in out
+    assert "level simulated" in out
+    assert "applicability verified" in out
+    assert re.search(r"in the simulator +bfloat16 +(\d+) of \1 ", out)
     assert str(out_path) in out
 
     text = out_path.read_text()
     header = parse_header(text)
     assert header.spec == "mistral_sliding_window.py"
-    assert header.level == "compiled"
+    assert header.level == "simulated"
     assert set(header.bindings) == {"scale_log2", "causal"}
     body = [line for line in text.splitlines() if not line.startswith("// cubridge:")]
     kept = set(kernel.read_text().splitlines()) & set(body)
     assert len(kept) > 0.95 * len(set(kernel.read_text().splitlines())), "the user's text is left alone"
 
-    code, out, err = cubridge("verify", out_path, spec, "--arch", "sm_80", "--no-gpu", "--format", "json")
+    code, out, err = cubridge(
+        "verify", out_path, spec, "--arch", "sm_80", "--no-gpu", "--no-simulator", "--format", "json"
+    )
     result = json.loads(out)
     assert code == 0, result["diagnostics"]
     assert result["level"] == "compiled"
+    assert next(s for s in result["stages"] if s["name"] == "simulate")["why"] == "switched off"
     assert all(case["passed"] for case in result["report"]["cases"])
 
     # A window one key longer, in the element test alone.

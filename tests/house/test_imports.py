@@ -26,6 +26,7 @@ ORDER = [
     "lower",
     "compile",
     "device",
+    "simulate",
     "verify",
     "jobs",
     "cli",

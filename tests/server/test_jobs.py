@@ -18,6 +18,7 @@ from .test_reading import line_of, ready
 
 ADAPTED_TO = "causal_bottom_right.py"  # the kernel's own mask: the cheapest adaptation there is
 WINDOW = "gemma2_softcap_window.py"
+QUICK = {"use_simulator": False}  # the level is not what these tests are about
 SLOW_SPEC = "import time\n\ntime.sleep(600)\n\n\ndef attention(q, k, v):\n    return q\n"
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
@@ -81,7 +82,7 @@ async def test_adapt_edits_in_place_only_with_confirmation(start: Start) -> None
             asked.append(params)
             return t.ApplyWorkspaceEditResult(applied=True)
 
-        reply = await session.command("cubridge.adapt", spec=session.spec(WINDOW))
+        reply = await session.command("cubridge.adapt", spec=session.spec(WINDOW), options=QUICK)
         assert reply["state"] == "done", reply["message"]
         if reply["result"]["applicability"] == "sketch":
             assert reply["delivered"] == "file"  # nothing stands behind it: never an edit
@@ -191,7 +192,7 @@ async def test_the_server_survives_a_killed_worker(start: Start) -> None:
         assert reply["message"].startswith("CB803")
         assert "```cuir" in await session.hover(line_of(text, "for (int tile"))
 
-        again = await session.command("cubridge.adapt", spec=session.spec(ADAPTED_TO))
+        again = await session.command("cubridge.adapt", spec=session.spec(ADAPTED_TO), options=QUICK)
         assert again["state"] == "done", again["message"]
         assert again["delivered"] == "file"
         written = session.folder / "kernel.causal_bottom_right.cu"

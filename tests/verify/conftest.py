@@ -13,8 +13,9 @@ from cubridge_engine.ir.text_expr import parse_expr
 from cubridge_engine.spec import read_spec
 from cubridge_engine.spec.attention import Attention, TensorInput, TensorOutput
 from cubridge_engine.verify.explain import Binding
-from cubridge_engine.verify.run import Subject, VerifyOptions, verify
+from cubridge_engine.verify.run import verify
 from cubridge_engine.verify.stages import Stages
+from cubridge_engine.verify.subject import Subject, VerifyOptions
 
 QKV = (
     TensorInput("q", "q", ("b", "h", "i", "d"), "float16", 0),

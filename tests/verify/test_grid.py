@@ -7,6 +7,7 @@ import pytest
 
 from cubridge_engine.ir.expr import Const, Var
 from cubridge_engine.ir.nodes import GridMap, Kernel
+from cubridge_engine.ir.text_expr import parse_expr
 from cubridge_engine.spec.attention import TensorInput
 from cubridge_engine.verify.derive import (
     CONDITIONS,
@@ -16,7 +17,9 @@ from cubridge_engine.verify.derive import (
     saturating_scale,
     tile_facts,
 )
+from cubridge_engine.verify.far import differs, far_cases
 from cubridge_engine.verify.grid import Heads, base_cases
+from cubridge_engine.verify.levels import applicability
 
 HEADS = Heads((2, 2), (6, 3))
 
@@ -72,8 +75,9 @@ def test_masks_get_cases_for_their_bounds(make_attention, bc: int, mask: str, mu
 
 
 def test_what_no_length_meets_is_reported(make_attention) -> None:
-    grid = grid_for(make_attention(mask="(j <= i) & (j > i - 5000)"), kernel(), HEADS)
+    grid = grid_for(make_attention(mask="(j <= i) & (j > i - 500000)"), kernel(), HEADS)
     assert "range-starts-odd" in grid.not_covered
+    assert "mask: 500000" in grid.not_covered
 
 
 def test_a_full_mask_adds_no_bound_cases(make_attention) -> None:
@@ -129,3 +133,23 @@ def test_head_counts_follow_the_head_map(make_attention, head_map: str, speciali
     heads = choose_heads(make_attention(head_map=head_map, specialised=specialised))
     assert heads is not None
     assert heads.grouped == grouped
+
+
+def test_a_constant_beyond_the_fixed_lengths_gets_its_own_case(make_attention) -> None:
+    attention = make_attention(mask="j <= i & i - j < 4096")
+    cases, missing = far_cases(attention, 64, 64, 64, [(1, 1)], [])
+    assert missing == {}
+    assert any(differs(attention, parse_expr("j <= i & i - j < 4097"), case) for case in cases)
+    assert max(case.Sq * case.Sk for case in cases) < 10**6
+
+
+def test_a_constant_that_no_length_reaches_is_said(make_attention) -> None:
+    attention = make_attention(mask="j <= i | (i == 77777 & j == 88888)")
+    _, missing = far_cases(attention, 64, 64, 64, [(1, 1)], [])
+    assert "mask: 77777" in missing
+
+
+def test_what_the_grid_never_reaches_is_not_called_verified() -> None:
+    assert applicability("simulated", False) == "verified"
+    assert applicability("simulated", False, {"CB721"}) == "unverified"
+    assert applicability("simulated", True, {"CB721"}) == "sketch"

@@ -35,10 +35,11 @@ def test_a_right_program_reaches_ir_and_says_what_was_kept(run, flash: str) -> N
     assert any(d.code == "CB709" for d in diagnostics)
 
 
-def test_the_simulator_is_said_to_be_missing_and_no_level_above_is_claimed(run, flash: str) -> None:
+def test_without_code_the_simulator_is_skipped_and_no_level_above_is_claimed(run, flash: str) -> None:
     report, _ = run(flash, "causal", causal=1)
     stage = next(s for s in report.stages if s.name == "simulate")
-    assert stage.state == "not yet"
+    assert stage.state == "skipped"
+    assert stage.why == "a level below was not reached"
     assert report.level == "ir"
     assert report.applicability == "sketch"
 

@@ -1,0 +1,97 @@
+"""The stages that execute compiled code: in the simulator, then on a GPU where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..device import device_available
+from ..diagnostics import Diagnostic
+from .compile_level import CompileOutcome, run_compile
+from .gpu_level import GpuJob, GpuOutcome, run_gpu
+from .instances import Instances
+from .simulated_level import SimulatedJob, SimulatedOutcome, run_simulated
+from .stages import Stages
+from .subject import Subject, VerifyOptions
+
+
+def execute_simulated(
+    subject: Subject,
+    instances: Instances | None,
+    options: VerifyOptions,
+    stages: Stages,
+    diagnostics: list[Diagnostic],
+    compiled: CompileOutcome | None,
+) -> SimulatedOutcome | None:
+    """Stage ``simulate``. None, and the stage skipped with the reason, where nothing can be executed."""
+    why = _not_executed(compiled, instances) or ("" if options.use_simulator else "switched off")
+    if why:
+        stages.note("simulate", "skipped", why)
+        return None
+    assert instances is not None
+    assert compiled is not None
+    module = next(iter(compiled.compiled.values()))
+    with stages.run("simulate") as stage:
+        job = SimulatedJob(instances.contract, module, subject.path, subject.text, options.empty_rows)
+        outcome = run_simulated(job, instances, lambda done, total, text: stages.tick("simulate", done, total, text))
+        diagnostics.extend(outcome.diagnostics)
+        if outcome.skipped:
+            stage.skip(outcome.skipped)
+        elif not outcome.passed:
+            failing = list(dict.fromkeys(c.name for c in outcome.cases if not c.passed))
+            stage.fail(f"failed on {', '.join(failing)}" if failing else "see the diagnostics")
+    return outcome
+
+
+def execute_on_gpu(
+    subject: Subject,
+    instances: Instances | None,
+    options: VerifyOptions,
+    stages: Stages,
+    diagnostics: list[Diagnostic],
+    compiled: CompileOutcome | None,
+) -> GpuOutcome | None:
+    """Stage ``gpu``. None, and the stage skipped with the reason, where nothing can be executed."""
+    why = _no_gpu_reason(options, compiled, instances)
+    if why:
+        stages.note("gpu", "skipped", why)
+        return None
+    assert instances is not None
+    info = device_available()
+    assert info is not None
+    with stages.run("gpu") as stage:
+        problems = instances.problems()
+        chosen = [i for i in instances.contract.instances if i.head_dim in problems]
+        module = _for_device(subject, compiled, info.arch, [i.head_dim for i in chosen])
+        diagnostics.extend(d for d in module.diagnostics if d not in diagnostics)
+        if not module.passed:
+            stage.fail(f"it does not compile for {info.arch}")
+            return None
+        job = GpuJob(instances.contract, module.compiled[info.arch], problems, options.empty_rows)
+        outcome = run_gpu(job, chosen, options.rounds, lambda done, total, text: stages.tick("gpu", done, total, text))
+        diagnostics.extend(outcome.diagnostics)
+        if not outcome.passed:
+            stage.fail("see the diagnostics")
+    return outcome
+
+
+def _not_executed(compiled: CompileOutcome | None, instances: Instances | None) -> str:
+    """Why compiled code cannot be executed at all."""
+    if compiled is None or not compiled.passed:
+        return "a level below was not reached"
+    return "" if instances is not None else "the kernel has no contract.toml that says how to launch it"
+
+
+def _no_gpu_reason(options: VerifyOptions, compiled: CompileOutcome | None, instances: Instances | None) -> str:
+    why = _not_executed(compiled, instances) or ("" if options.use_gpu else "switched off")
+    return why or ("" if device_available() is not None else "no GPU here")
+
+
+def _for_device(
+    subject: Subject, compiled: CompileOutcome | None, arch: str, head_dims: Sequence[int]
+) -> CompileOutcome:
+    """The module for the device's own architecture: the one compiled already, or compiled now."""
+    if compiled is not None and arch in compiled.compiled:
+        return compiled
+    return run_compile(
+        subject.text, subject.path, subject.kernel, subject.contract, (arch,), lambda *_: None, head_dims
+    )

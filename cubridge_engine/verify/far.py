@@ -1,0 +1,114 @@
+"""Cases that reach the whole numbers of a mask: a window of 4096 keys is not tested by 200 of them.
+
+For each constant of the mask, the mask with that constant changed by one must differ from the spec's mask somewhere on
+the grid. Where no case so far does, lengths just beyond the constant are tried, the cheapest first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.evaluate import evaluate
+from ..ir.expr import Const, Expr, reads, walk
+from ..spec.attention import Attention
+from .grid import Case
+from .power import mutations
+
+MAX_SCORES = 4700 * 4700  # of one head: the reference is computed in float64 on the CPU
+LONG_SCORES = 1200 * 1200  # more than that is run once, not under every schedule and type
+
+
+def differs(attention: Attention, changed: Expr, case: Case) -> bool:
+    """True when the mask `changed` and the spec's own treat some (h, i, j) of `case` differently."""
+    assert attention.mask is not None
+    return any(bool((a != b).any()) for a, b in zip(_rows(attention.mask, case), _rows(changed, case), strict=True))
+
+
+def _rows(mask: Expr, case: Case) -> Iterable[NDArray[np.bool_]]:
+    """The mask in bands of query rows, so that a long case needs little memory."""
+    h = np.arange(case.H).reshape(-1, 1, 1)
+    env = {**case.sizes, "b": 0, "h": h, "hk": h // max(case.H // case.Hkv, 1)}
+    env["j"] = np.arange(case.Sk).reshape(1, 1, -1)
+    for start in range(0, case.Sq, 256):
+        i = np.arange(start, min(start + 256, case.Sq)).reshape(1, -1, 1)
+        value = np.asarray(evaluate(mask, {**env, "i": i}), dtype=bool)
+        yield np.broadcast_to(value, (case.H, i.size, case.Sk))
+
+
+def lengths_beyond(reach: int, rows: int, keys: int) -> tuple[tuple[int, int], ...]:
+    """(queries, keys) that reach beyond a number: by keys alone, by queries alone, by both."""
+    return (rows, reach + keys), (reach + rows, keys), (reach + rows, reach + keys)
+
+
+def reaches(mask: Expr) -> list[int]:
+    """Whole numbers that lengths should reach: those of the mask, and sums and products of two of them."""
+    found = {
+        abs(int(e.value))
+        for e in walk(mask)
+        if isinstance(e, Const) and not isinstance(e.value, bool) and float(e.value).is_integer()
+    }
+    return sorted({*found, *(a + b for a, b in itertools.combinations(found, 2)), *(2 * a for a in found)})
+
+
+def far_cases(
+    attention: Attention, br: int, bc: int, d: int, heads: Iterable[tuple[int, int]], known: list[Case]
+) -> tuple[list[Case], dict[str, str]]:
+    """Cases to add, and for each constant that none reaches (``mask: 4096``) the reason.
+
+    `heads` are head counts to use, the smallest first; a mask that reads tensors is left to its data.
+    """
+    mask = attention.mask
+    if mask is None or reads(mask):
+        return [], {}
+    counts = next(iter(heads))
+    added: list[Case] = []
+    missing: dict[str, str] = {}
+    for mutation in (m for m in mutations(attention) if m.part == "mask"):
+        changed = mutation.attention.mask
+        assert changed is not None
+        if any(differs(attention, changed, case) for case in (*known, *added) if case.Sq and case.Sk):
+            continue
+        found = _first(attention, mask, changed, br, bc, d, counts, len(added))
+        if found is None:
+            missing[f"mask: {mutation.old}"] = (
+                f"no length that can be run here tells {mutation.old} from {mutation.new}"
+            )
+        else:
+            added.append(found)
+    return added, missing
+
+
+def _first(
+    attention: Attention, mask: Expr, changed: Expr, br: int, bc: int, d: int, heads: tuple[int, int], n: int
+) -> Case | None:
+    """The cheapest case on which the two masks differ."""
+    h, hkv = heads
+    lengths = [
+        pair
+        for reach in reaches(mask)
+        for pair in lengths_beyond(reach, br + 9, bc + 9)
+        if pair[0] * pair[1] <= MAX_SCORES
+    ]
+    for rows, keys in sorted(lengths, key=lambda pair: pair[0] * pair[1]):
+        both = max(rows, keys)
+        equal = any({a, b} == {"Sq", "Sk"} for a, b in attention.equal_sizes)
+        rows, keys = (both, both) if equal else (rows, keys)
+        case = Case(
+            f"beyond-{n}",
+            "lengths beyond a constant of the mask, which no shorter case reaches",
+            1,
+            h,
+            hkv,
+            rows,
+            keys,
+            d,
+            seed=300 + n,
+            long=rows * keys > LONG_SCORES,
+        )
+        if rows * keys <= MAX_SCORES and attention.allows(case.sizes) and differs(attention, changed, case):
+            return case
+    return None

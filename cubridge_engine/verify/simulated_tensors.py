@@ -1,0 +1,151 @@
+"""Tensors of the simulator's device memory: laid out as a case asks for, every head (or batch) in an allocation of
+its own with a red zone behind it, and described as the binding of arguments wants to see a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compile import Contract
+from ..simulate import Buffer
+from .grid import LAYOUTS
+from .inputs import canonical_view
+from .instances import AtHeadDim
+from .prepare import Prepared
+
+Array = NDArray[Any]
+
+# How NumPy holds the elements; bfloat16 as its bits.
+ELEMENTS: dict[str, Any] = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32}
+OPERAND_PAD = 8  # unusable elements behind each row of an extra tensor whose row stride the kernel is told
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedTensor:
+    """A tensor in simulated memory, with as much of torch's interface as ``device.bind_arguments`` uses.
+
+    `shape` and `strides` (elements) are in the order that the contract's roles name; `dtype` is torch's word for it.
+    """
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    def data_ptr(self) -> int:
+        """The alignment of the address: allocations start at multiples of 256."""
+        return self.buffer.offset
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(self.buffer.array.itemsize)
+
+    def dim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def stride(self, axis: int | None = None) -> Any:
+        """Element strides, or that of one axis."""
+        return self.strides if axis is None else self.strides[axis]
+
+    def is_contiguous(self) -> bool:
+        """True when no element lies between two others."""
+        step = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent > 1 and stride != step:
+                return False
+            step *= extent
+        return True
+
+
+def place(array: Array, layout: str, name: str, dtype: str, unit: int, role: str = "in") -> SimulatedTensor:
+    """A ``[B, H, S, D]`` array in one of the layouts of a case; `unit` is the alignment in bytes that the contract asks
+    for: a padded tensor is aligned to no more than that, at its start and in each of its rows.
+    """
+    if layout == "bshd":
+        buffer = Buffer(array.transpose(0, 2, 1, 3), role, name, isolate=1)
+        b, row, h, col = buffer.strides
+        return SimulatedTensor(buffer, array.shape, (b, h, row, col), dtype)
+    padded = layout == "padded"
+    pad = max(unit // array.itemsize, 1) if padded else 0
+    buffer = Buffer(array, role, name, isolate=2, row_pad=pad, offset=unit if padded else 0)
+    return SimulatedTensor(buffer, array.shape, buffer.strides, dtype)
+
+
+def elements(tensor: Any, dtype: str) -> Array:
+    """A torch tensor as NumPy holds that dtype."""
+    import torch
+
+    wanted = tensor.to(getattr(torch, dtype)).contiguous()
+    if dtype == "bfloat16":
+        return wanted.view(torch.int16).numpy().view(np.uint16)
+    return wanted.view(torch.uint8).numpy() if dtype == "bool" else wanted.numpy()
+
+
+def floats(array: Array, dtype: str) -> Array:
+    """An output as float64."""
+    if dtype == "bfloat16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float64)
+
+
+def tensors_of(problem: AtHeadDim, prepared: Prepared, unit: int) -> dict[str, SimulatedTensor]:
+    """q, k, v, o and lse of a case by role; outputs hold poison (NaN) until they are written."""
+    case, dtype = prepared.case, prepared.dtype
+    layouts = LAYOUTS[case.layout]
+    result: dict[str, SimulatedTensor] = {}
+    for item, tensor in zip(problem.attention.inputs, prepared.tensors, strict=True):
+        if item.role != "operand":
+            view = elements(canonical_view(tensor, item.axes, item.role), dtype)
+            result[item.role] = place(view, layouts[item.role], item.role.upper(), dtype, unit)
+    o = np.zeros((case.B, case.H, case.Sq, case.D), ELEMENTS[dtype])
+    result["o"] = place(o, layouts["o"], "O", dtype, unit, "out")
+    lse = Buffer(np.zeros((case.B, case.H, case.Sq), np.float32), "out", "LSE")
+    result["lse"] = SimulatedTensor(lse, (case.B, case.H, case.Sq), lse.strides, "float32")
+    return result
+
+
+_TYPES = {"float*": "float32", "half*": "float16", "bfloat16*": "bfloat16", "int32*": "int32", "int64*": "int64"}
+
+
+def operands_of(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> dict[str, Any]:
+    """Extra tensors by parameter name, and their strides by the names the kernel gives them.
+
+    Axes whose stride the kernel is told are spread out: slabs of their own for the leading ones, unusable elements
+    behind each row. What the kernel takes to be contiguous is.
+    """
+    by_name = {item.name: t for item, t in zip(problem.attention.inputs, prepared.tensors, strict=True)}
+    values: dict[str, Any] = {}
+    for parameter, name in problem.binding.operands.items():
+        wanted = next(p for p in contract.parameters if p.name == parameter)
+        source = by_name[name]
+        dtype = prepared.dtype if wanted.type == "T*" else _TYPES.get(wanted.type, "")
+        dtype = dtype or str(source.dtype).removeprefix("torch.")
+        array = elements(source, dtype)
+        told = problem.binding.stride_params.get(parameter, {})
+        buffer = _spread(array, parameter, told)
+        strides = tuple(s if n > 1 else 0 for s, n in zip(buffer.strides, array.shape, strict=True))
+        values[parameter] = SimulatedTensor(buffer, array.shape, strides, dtype)
+        values |= {stride: strides[axis] for stride, axis in told.items()}
+    return values
+
+
+def _spread(array: Array, name: str, told: Mapping[str, int]) -> Buffer:
+    free = set(told.values())
+    isolate = _leading(array.shape, free, array.ndim - 2)
+    # Rows can only be spread where every axis before the last is free to move.
+    padded = array.ndim >= 2 and _leading(array.shape, free, array.ndim - 1) == array.ndim - 1
+    return Buffer(array, "in", name, isolate=isolate, row_pad=OPERAND_PAD if padded and free else 0)
+
+
+def _leading(shape: Sequence[int], free: set[int], most: int) -> int:
+    """How many leading axes, up to `most`, have a stride of their own (or one index, so that it does not matter)."""
+    count = 0
+    while count < most and (count in free or shape[count] == 1):
+        count += 1
+    return count
