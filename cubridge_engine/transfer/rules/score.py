@@ -21,9 +21,10 @@ from ..sampling import bind, close, value_at
 from .rule import Example, Rule
 
 # A sentinel only has to lie below every score and be equal for the whole row; this is as far as it may lie. On a row
-# of sentinels the kernel computes exp2(fma(s, c, -round(m * c))), whose argument is the rounding error of m * c and
-# not 0: at 1e6 it is 0.1 and cancels in O, at 1e9 it is 86 and overflows P, at 1e30 it is infinite.
-_LARGEST_FILL = 1e6
+# of sentinels the kernel computes exp2(fma(m, c, -round(m * c))) for its correction, whose argument is the rounding
+# error of m * c and not 0. At 1e4 that is 5e-4 and the tiles of the row keep their weights; at 1e6 it is 0.06, which
+# an H200 showed as an error of 9e-3; at 1e30 it overflows.
+_LARGEST_FILL = 1e4
 # exp of this is 0 in every float type beside any score a kernel of 16-bit inputs can meet.
 _NEGLIGIBLE_FILL = -1e4
 
