@@ -17,7 +17,7 @@ demo: $(STAMP)
 test: lint test-python test-extension
 
 test-python: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-extension: node_modules/.installed
 	npm run --silent compile
