@@ -8,8 +8,6 @@ Prints a table; ``--record`` writes it to bench/results/simulate_speed.json.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import resource
 import sys
 import time
@@ -20,6 +18,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.recording import record as write  # noqa: E402
 from cubridge_engine import simulate  # noqa: E402
 from cubridge_engine.compile import compile_source  # noqa: E402
 from cubridge_engine.simulate import CHECKERS, SCHEDULES, Schedule  # noqa: E402
@@ -97,10 +96,7 @@ def main() -> None:
     for name, value in results.items():
         print(f"{name:34} {value}")
     if record:
-        machine = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
-        report = {"machine": machine, "numpy": np.__version__, "large": str(LARGE), "results": results}
-        target = ROOT / "bench/results/simulate_speed.json"
-        target.write_text(json.dumps(report, indent=2) + "\n")
+        write("simulate_speed", {"kernel": "flash_fwd_sm80<__half, 64>", "large": str(LARGE), "results": results})
 
 
 if __name__ == "__main__":

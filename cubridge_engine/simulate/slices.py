@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,16 @@ def _divide(a: Values, b: Values) -> Values:
     return np.where(b == 0, 0, np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe)))
 
 
+@lru_cache(maxsize=8)
+def _definitions(kernel: Kernel) -> dict[str, list[int]]:
+    """The instructions that write each register; the same for all slices of a kernel."""
+    found: dict[str, list[int]] = {}
+    for index, ins in enumerate(kernel.flow.code):
+        for name in reads_writes(ins)[1]:
+            found.setdefault(name, []).append(index)
+    return found
+
+
 class Slice:
     """Values of the registers in one CTA, in iteration `rounds` of every loop (LAST: in the last one).
 
@@ -77,13 +88,11 @@ class Slice:
         self.clipped, self.strict = clipped, strict
         self.code = kernel.flow.code
         self.overflows: dict[int, int] = {}
-        self.definitions: dict[str, list[int]] = {}
-        for index, ins in enumerate(self.code):
-            for name in reads_writes(ins)[1]:
-                self.definitions.setdefault(name, []).append(index)
+        self.definitions = _definitions(kernel)
         x, y, _ = launch.block
         thread = np.arange(int(np.prod(launch.block)), dtype=np.int64)
         self.thread = (thread % x, thread // x % y, thread // (x * y))
+        self.judged: Values = np.ones(len(thread), bool)  # the threads whose overflows count
         self._memo: dict[str, Values | None] = {}
         self._busy: set[str] = set()
         self._others: dict[tuple[int, bool], Slice] = {}
@@ -143,6 +152,30 @@ class Slice:
         self._busy.discard(name)
         self._memo[name] = found
         return found
+
+    def threads(self) -> list[Values]:
+        """For each block the threads that may come there. A condition that has no value lets all of them pass, and so
+        does the exit of a loop: in the iteration of this slice it may not be taken."""
+        flow = self.kernel.flow
+        everyone = np.ones(len(self.thread[0]), bool)
+        reached = [np.zeros_like(everyone) for _ in flow.blocks]
+        reached[0] = everyone
+        loops = [(s, b.index) for b in flow.blocks for s in b.successors if 0 <= s <= b.index]
+        work = [0]
+        while work:
+            block = flow.blocks[work.pop()]
+            ending = self.code[block.stop - 1]
+            test = self.value(ending.guard) if ending.parts[0] == "bra" and ending.guard else None
+            targets = {flow.block_of[a.name] for a in ending.args if isinstance(a, Sym) and a.name in flow.block_of}
+            for successor in block.successors:
+                leaves = any(a <= block.index <= b and not a <= successor <= b for a, b in loops)
+                passing = reached[block.index]
+                if test is not None and not leaves and not targets >= set(block.successors):
+                    passing = passing & ((test == (successor in targets)) ^ ending.negated)
+                if successor >= 0 and bool(np.any(passing & ~reached[successor])):
+                    reached[successor] = reached[successor] | passing
+                    work.append(successor)
+        return reached
 
     # Counters: registers with several definitions.
 
@@ -275,7 +308,7 @@ class Slice:
             return a * b + (operands[2] if name == "mad" else 0)
         if name not in _LINEAR or (kind[1:] == "32" and name in ("mul", "mad")):
             # A factor beyond 32 bits is noticed where it is widened; products are of what the registers hold.
-            operands = [self._narrow(o, kind) for o in operands[:2]] + operands[2:]
+            operands = [*(self._narrow(o, kind) for o in operands[:2]), *operands[2:]]
         return self._arithmetic(name, ins, operands)
 
     @staticmethod
@@ -304,6 +337,9 @@ class Slice:
                 return o[0] - _divide(o[0], o[1]) * o[1]
             case "bfe":
                 return (wrap32(o[0], True) >> o[1]) & ((1 << o[2]) - 1)
+            case "bfi":
+                hole = ((1 << o[3]) - 1) << o[2]
+                return (wrap32(o[1], True) & ~hole) | ((o[0] << o[2]) & hole)
             case _:
                 return None
 
@@ -311,9 +347,9 @@ class Slice:
         """A 32-bit value made 64 bits wide. Notes the instruction that wrapped when the exact value did not fit."""
         unsigned = kind[0] == "u"
         held = wrap32(values, unsigned)
-        beyond = values > (0xFFFFFFFF if unsigned else 0x7FFFFFFF)
+        beyond = (values > (0xFFFFFFFF if unsigned else 0x7FFFFFFF)) & self.judged
         if bool(np.any(beyond)):
-            self.overflows[self._culprit(source, site)] = int(np.max(values))
+            self.overflows[self._culprit(source, site)] = int(np.max(np.where(beyond, values, 0)))
         return held
 
     def _culprit(self, source: Operand, site: int) -> int:
@@ -326,7 +362,9 @@ class Slice:
             wrapped = [
                 a
                 for a in self.code[site].args[1:]
-                if isinstance(a, Reg) and (v := self.value(a)) is not None and int(np.max(v)) > 0xFFFFFFFF >> 1
+                if isinstance(a, Reg)
+                and (v := self.value(a)) is not None
+                and bool(np.any((v > 0x7FFFFFFF) & self.judged))
             ]
             if not wrapped:
                 break
@@ -335,5 +373,5 @@ class Slice:
 
 
 _KNOWN = frozenset({
-    *_LINEAR, *_LOGIC, "setp", "selp", "cvta", "cvt", "div", "rem", "shr", "bfe",
+    *_LINEAR, *_LOGIC, "setp", "selp", "cvta", "cvt", "div", "rem", "shr", "bfe", "bfi",
 })  # fmt: skip

@@ -54,8 +54,8 @@ def static_findings(
 ) -> tuple[Diagnostic, ...]:
     """Findings CB534..CB538 of one entry, none for a module that cannot be read.
 
-    `launches`: from small to large, all of them allowed; the first one shows shared memory, the second alignment, all
-    of them overflow. `promises`: the pointers and strides that the caller may pass with no more alignment than that.
+    `launches`: from small to large, all of them allowed; the first one shows shared memory, the one with most heads
+    alignment, all of them overflow. `promises`: the pointers and strides that may be aligned to no more than that.
     `notes`: what ptxas said, as ``C7510: text``. Raises KeyError for an unknown `kernel`.
     """
     ready = module.kernel(kernel)
@@ -63,9 +63,10 @@ def static_findings(
     if module.diagnostics or ready.unsupported or not launches:
         return tuple(found)
     findings = module.collector(ready)
-    _shared(ready, launches[0], findings)
-    _overflow(ready, launches, findings)
-    _alignment(ready, launches[min(1, len(launches) - 1)], promises, findings)
+    with np.errstate(all="ignore"):  # 64-bit address arithmetic wraps, as on the device
+        _shared(ready, launches[0], findings)
+        _overflow(ready, launches, findings)
+        _alignment(ready, max(launches, key=lambda one: one.grid[1] * one.grid[2]), promises, findings)
     return (*findings.diagnostics(), *found)
 
 
@@ -84,19 +85,21 @@ class _Access:
     memory: Mem
     bytes: int
     shared: bool
+    block: int
 
 
 def _accesses(kernel: Kernel) -> Iterator[_Access]:
+    blocks = [b.index for b in kernel.flow.blocks for _ in range(b.start, b.stop)]
     for site, ins in enumerate(kernel.flow.code):
-        name = ins.parts[0]
+        name, block = ins.parts[0], blocks[site]
         memory = [a for a in ins.args if isinstance(a, Mem)]
         if name in ("ld", "st", "atom", "red") and memory and ins.space in ("global", "shared", ""):
-            yield _Access(site, memory[0], _width(ins), ins.space == "shared")
+            yield _Access(site, memory[0], _width(ins), ins.space == "shared", block)
         elif name in ("ldmatrix", "stmatrix") and memory:
-            yield _Access(site, memory[0], 16, True)
+            yield _Access(site, memory[0], 16, True, block)
         elif name == "cp" and len(memory) == 2 and not ins.has("bulk") and isinstance(ins.args[2], Imm):
-            yield _Access(site, memory[0], ins.args[2].bits, True)
-            yield _Access(site, memory[1], ins.args[2].bits, False)
+            yield _Access(site, memory[0], ins.args[2].bits, True, block)
+            yield _Access(site, memory[1], ins.args[2].bits, False, block)
 
 
 def _width(ins: Instruction) -> int:
@@ -113,15 +116,21 @@ def _shared(kernel: Kernel, launch: StaticLaunch, findings: Findings) -> None:
     size = kernel.shared_bytes + launch.dynamic_shared
     slices = [Slice(kernel, launch, (0, 0, 0), n) for n in range(_ROUNDS)]
     whole = _whole_blocks(kernel, slices[0])
+    masks = [s.threads() for s in slices]
     touched, all_known = 0, not any(i.parts[0] in _NOT_LISTED or i.has("bulk") for i in kernel.flow.code)
     for access in _accesses(kernel):
         if not access.shared:
             all_known &= kernel.flow.code[access.site].space != ""
             continue
+        addresses = [s.address(access.memory) for s in slices]
         tops = [
-            int(np.max(a)) - SHARED_START + access.bytes for s in slices if (a := s.address(access.memory)) is not None
+            int(np.max(np.broadcast_to(address, here[access.block].shape)[here[access.block]]))
+            + access.bytes
+            - SHARED_START
+            for address, here in zip(addresses, masks, strict=True)
+            if address is not None and bool(np.any(here[access.block]))
         ]
-        all_known &= len(tops) == len(slices)
+        all_known &= all(address is not None for address in addresses)
         touched = max([touched, *tops])
         if tops and max(tops) > size and access.site in whole and kernel.flow.code[access.site].guard is None:
             findings.add("CB534", access.site, 1, last=max(tops), size=size, label=launch.label)
@@ -130,7 +139,7 @@ def _shared(kernel: Kernel, launch: StaticLaunch, findings: Findings) -> None:
 
 
 def _whole_blocks(kernel: Kernel, values: Slice) -> set[int]:
-    """Instructions that, when reached, all threads of the CTA execute: no branch before them parts the threads."""
+    """Instructions before which no branch parts the threads in a way that is not known."""
     flow = kernel.flow
     after = _postdominators(kernel)
     parted: set[int] = set()
@@ -138,10 +147,9 @@ def _whole_blocks(kernel: Kernel, values: Slice) -> set[int]:
         ending = flow.code[block.stop - 1]
         if ending.guard is None:
             continue
-        test = values.value(ending.guard)
-        if ending.parts[0] == "bra" and test is not None and bool(np.all(test == np.ravel(test)[0])):
-            continue
-        if ending.parts[0] == "bra" and test is None and not _by_thread(kernel, values, ending.guard.name):
+        if ending.parts[0] == "bra" and values.value(ending.guard) is not None:
+            continue  # which threads pass is known
+        if ending.parts[0] == "bra" and not _by_thread(kernel, values, ending.guard.name):
             continue
         work = list(block.successors)
         while work:  # up to where the ways meet again
@@ -192,10 +200,19 @@ def _overflow(kernel: Kernel, launches: Sequence[StaticLaunch], findings: Findin
     seen: set[int] = set()
     for launch in launches:
         x, y, z = launch.grid
-        values = Slice(kernel, launch, (x - 1, y - 1, z - 1), LAST, strict=False)
+        cta = (x - 1, y - 1, z - 1)
+        masks = Slice(kernel, launch, cta, LAST, strict=False).threads()
+        slices: dict[bytes, Slice] = {}
         for access in _accesses(kernel):
-            if access.shared or values.address(access.memory) is None:
+            mask = masks[access.block]
+            if access.shared or not bool(np.any(mask)):
                 continue
+            key = mask.tobytes()
+            if key not in slices:
+                slices[key] = Slice(kernel, launch, cta, LAST, strict=False)
+                slices[key].judged = mask
+            values = slices[key]
+            values.address(access.memory)
             for site in values.overflows.keys() - seen:
                 largest, opcode = values.overflows[site], kernel.flow.code[site].op
                 findings.add("CB536", site, 1, access.site, value=largest, label=launch.label, opcode=opcode)
@@ -240,8 +257,13 @@ def _misaligned(
     changed = replace(launch, arguments=tuple(arguments), grid=(x, y, z))
     ctas: tuple[Triple, ...] = ((1, 1, 1), (x - 1, y - 1, z - 1))  # odd indices: an even one hides half of a stride
     slices = [Slice(kernel, changed, cta, n, strict=False) for cta in ctas for n in (0, 1)]
-    return [a for a in accesses if any(_odd(s.address(a.memory), a.bytes) for s in slices)]
+    masks = [s.threads() for s in slices]
+    return [
+        a
+        for a in accesses
+        if any(_odd(s.address(a.memory), a.bytes, here[a.block]) for s, here in zip(slices, masks, strict=True))
+    ]
 
 
-def _odd(address: Values | None, size: int) -> bool:
-    return address is not None and bool(np.any(address % size))
+def _odd(address: Values | None, size: int, threads: Values) -> bool:
+    return address is not None and bool(np.any((address % size != 0) & threads))

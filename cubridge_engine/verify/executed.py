@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..device import device_available
-from ..diagnostics import Diagnostic
+from ..diagnostics import Diagnostic, Severity
 from .compile_level import CompileOutcome, run_compile
 from .gpu_level import GpuJob, GpuOutcome, run_gpu
 from .instances import Instances
 from .simulated_level import SimulatedJob, SimulatedOutcome, run_simulated
 from .stages import Stages
+from .static_checks import static_checks
 from .subject import Subject, VerifyOptions
 
 
@@ -34,12 +36,26 @@ def execute_simulated(
         job = SimulatedJob(instances.contract, module, subject.path, subject.text, options.empty_rows)
         outcome = run_simulated(job, instances, lambda done, total, text: stages.tick("simulate", done, total, text))
         diagnostics.extend(outcome.diagnostics)
+        # Only the primary instantiation: the others are the same text, and what does not fit their launch was seen.
+        static = () if outcome.skipped else static_at(job, instances)
+        diagnostics.extend(d for d in static if d not in diagnostics)
         if outcome.skipped:
             stage.skip(outcome.skipped)
+        elif any(d.severity is Severity.ERROR for d in static):
+            stage.fail("a launch that cannot be executed here would be wrong")
         elif not outcome.passed:
             failing = list(dict.fromkeys(c.name for c in outcome.cases if not c.passed))
             stage.fail(f"failed on {', '.join(failing)}" if failing else "see the diagnostics")
     return outcome
+
+
+def static_at(job: SimulatedJob, instances: Instances) -> tuple[Diagnostic, ...]:
+    """What no launch of the grid can show: sizes at which an address wraps, alignment that nobody promised."""
+    instance = instances.primary()
+    if instance is None:
+        return ()
+    found = static_checks(job.contract, instance, job.module(), job.compiled)
+    return tuple(replace(d, span=job.own(d.span)) for d in found if d.severity >= Severity.WARNING)
 
 
 def execute_on_gpu(

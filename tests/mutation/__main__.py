@@ -1,11 +1,16 @@
-"""``python -m tests.mutation [kernel ...] [--rule TEXT]``: score per rule, and the survivors with their lines."""
+"""``python -m tests.mutation [kernel ...] [--rule TEXT] [--record]``: score per rule, the survivors with their lines.
+
+``--record`` keeps the scores of the kernels that ran in bench/results/mutation.json.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from cubridge_engine import simulate
 
@@ -33,14 +38,14 @@ def explanation(name: str, mutant: Mutant, text: str) -> str:
     return ""
 
 
-def run(subject: Subject | Foreign, rule: str) -> int:
-    """Print the score of one kernel; returns the number of unexplained survivors."""
+def run(subject: Subject | Foreign, rule: str) -> dict[str, Any]:
+    """Print the score of one kernel; the score as data, with its survivors, and `unexplained`, how many are a gap."""
     ptx = subject.ptx()
     base = simulate.load(ptx)
     clean = try_mutant(subject, ptx)
     if clean.found:
         print(f"{subject.name}: the unchanged kernel is not clean: {clean}")
-        return 1
+        return {"unexplained": 1, "baseline": str(clean)}
     started = time.perf_counter()
     total: Counter[str] = Counter()
     by_checker: Counter[str] = Counter()
@@ -64,7 +69,17 @@ def run(subject: Subject | Foreign, rule: str) -> int:
     for mutant, number, text, why in survivors:
         print(f"  survived: {mutant.rule}, PTX line {mutant.line}: {mutant.before}")
         print(f"            line {number}: {text}\n            {why or 'NOT EXPLAINED'}")
-    return sum(not why for *_, why in survivors)
+    return {
+        "found": sum(found.values()),
+        "mutants": sum(total.values()),
+        "seconds": round(time.perf_counter() - started),
+        "rules": {r: {"mutants": n, "found": found[r], "by_checker": by_checker[r]} for r, n in total.items()},
+        "survivors": [
+            {"rule": m.rule, "ptx": m.before.strip(), "line": number, "source": text, "why": why or "NOT EXPLAINED"}
+            for m, number, text, why in survivors
+        ],
+        "unexplained": sum(not why for *_, why in survivors),
+    }
 
 
 def main() -> int:
@@ -72,9 +87,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("kernel", nargs="*", choices=[[], *SUBJECTS], help="default: all")
     parser.add_argument("--rule", default="", help="only rules that contain this text")
+    parser.add_argument("--record", action="store_true", help="keep the scores in bench/results/mutation.json")
     arguments = parser.parse_args()
-    names = arguments.kernel or list(SUBJECTS)
-    return int(sum([run(SUBJECTS[name], arguments.rule) for name in names]) > 0)
+    scores = {name: run(SUBJECTS[name], arguments.rule) for name in arguments.kernel or list(SUBJECTS)}
+    if arguments.record:
+        from bench.recording import ROOT, record
+
+        kept = ROOT / "bench/results/mutation.json"
+        before = json.loads(kept.read_text())["kernels"] if kept.exists() else {}
+        record("mutation", {"only_rules_with": arguments.rule, "kernels": {**before, **scores}})
+    return int(any(score["unexplained"] for score in scores.values()))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def bench() -> Bench:
     tile = Tile(again.Br, again.Bc, natural_scale(read.attention, again.D))
     preparer = Preparer(read.attention, read.program, tile)
     heads = choose_heads(read.attention)
+    assert heads is not None
     instances = Instances(subject, contract, read.attention, preparer, lambda a, k: grid_for(a, k, heads).cases)
     return Bench(lowered.text.decode(), subject, instances)
 

@@ -22,7 +22,9 @@ from tests.simulate.test_planted_faults import FAULTS, SHAPE
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 TIMEOUT_S = 30  # per tool: what takes longer waits for ever
-KIND = re.compile(r"========= (?:Error: )?((?:Invalid|Race|Barrier|Potential|Divergent|Warp)[^:(.]{0,60})")
+KIND = re.compile(
+    r"========= (?:Error: )?((?:Invalid|Race|Barrier|Potential|Divergent|Warp)[^:(.]{0,60}?)(?:[:(.\n]|$)", re.M
+)
 CLEAN = re.compile(r"0 errors|0 hazards")
 INSTANCE = "\ntemplate __global__ void flash_fwd_sm80<__half, 64>(" + "const __half*, " * 3 + "__half*, float*, "
 INSTANCE += "long long, " * 12 + "int, int, int, int, float, int);\n"
