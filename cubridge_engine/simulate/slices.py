@@ -73,6 +73,12 @@ def _definitions(kernel: Kernel) -> dict[str, list[int]]:
     return found
 
 
+@lru_cache(maxsize=8)
+def _dependencies(kernel: Kernel) -> tuple[list[set[str]], dict[str, set[str]]]:
+    """What each instruction reads, and a memo of what each register depends on; the same for all slices of a kernel."""
+    return [reads_writes(ins)[0] for ins in kernel.flow.code], {}
+
+
 class Slice:
     """Values of the registers in one CTA, in iteration `rounds` of every loop (LAST: in the last one).
 
@@ -96,7 +102,7 @@ class Slice:
         self._memo: dict[str, Values | None] = {}
         self._busy: set[str] = set()
         self._others: dict[tuple[int, bool], Slice] = {}
-        self._reach: dict[str, set[str]] = {}
+        self._reads, self._reach = _dependencies(kernel)
 
     def at(self, rounds: int, strict: bool) -> Slice:
         """The same CTA in another iteration, which is known to be there."""
@@ -186,14 +192,14 @@ class Slice:
             work = [name]
             while work:
                 for site in self.definitions.get(work.pop(), ()):
-                    fresh = reads_writes(self.code[site])[0] - seen
+                    fresh = self._reads[site] - seen
                     seen |= fresh
                     work += fresh
             self._reach[name] = seen
         return self._reach[name]
 
     def _returns(self, site: int, name: str) -> bool:
-        reads = reads_writes(self.code[site])[0]
+        reads = self._reads[site]
         return name in reads or any(name in self.depends(r) for r in reads)
 
     def _counter(self, name: str, sites: list[int]) -> Values | None:
