@@ -14,7 +14,7 @@ demo: $(STAMP)
 	@mkdir -p out
 	$(BIN)/cubridge adapt $(KERNEL) $(SPEC) -o $(OUT) --force
 
-test: lint test-python test-extension
+test: lint test-python test-extension extension
 
 test-python: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
