@@ -14,10 +14,11 @@ from ..compile import Compiled, Contract, Instance
 from ..device import DeviceInfo, Runner, open_runner
 from ..diagnostics import Diagnostic, Severity, make
 from ..results import CaseResult
+from .case_result import executed_case
 from .grid import LAYOUTS, Case
 from .inputs import canonical_view, to_numpy
 from .instances import AtHeadDim
-from .ir_level import counterexample, number, sizes_text
+from .ir_level import sizes_text
 from .measure import Measure, measure_lse, measure_o
 from .prepare import Prepared
 
@@ -168,9 +169,7 @@ def _run_case(
         )
     ]
     has_lse = any(p.role == "lse" for p in job.contract.parameters)
-    return _measured(instance, prepared, case, out.view, lse_view, job.empty_rows, not findings, has_lse), tuple(
-        findings
-    )
+    return _measured(instance, prepared, out.view, lse_view, job.empty_rows, not findings, has_lse), tuple(findings)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -202,7 +201,7 @@ def _converted(tensor: torch.Tensor, kind: str, dtype: str) -> torch.Tensor:
 
 
 def _measured(
-    instance: Instance, prepared: Prepared, case: Case, out: Any, lse: Any, empty_rows: str, clean: bool, has_lse: bool
+    instance: Instance, prepared: Prepared, out: Any, lse: Any, empty_rows: str, clean: bool, has_lse: bool
 ) -> CaseResult:
     got_o, got_lse = to_numpy(out.cpu()), to_numpy(lse.cpu())
     measures: list[Measure] = [measure_o(got_o, prepared.o, instance.dtype, prepared.dead, empty_rows)]
@@ -210,21 +209,4 @@ def _measured(
         measures.append(
             measure_lse(got_lse, prepared.lse, instance.dtype, prepared.dead, empty_rows, prepared.free_lse)
         )
-    failed = next((m for m in measures if not m.passed), None)
-    return CaseResult(
-        name=case.name,
-        why=case.why,
-        level="gpu",
-        sizes=case.sizes,
-        dtype=instance.dtype,
-        layout=case.layout,
-        schedule="device",
-        seed=case.seed,
-        worst_o=number(measures[0].worst),
-        worst_lse=number(measures[1].worst) if len(measures) > 1 else None,
-        tolerance=measures[0].tolerance,
-        passed=failed is None and clean,
-        kept_rows=measures[0].kept_rows,
-        reference="formula" if prepared.by_formula else "spec",
-        counterexample=counterexample(failed.counterexample) if failed and failed.counterexample else None,
-    )
+    return executed_case(prepared, "gpu", instance.dtype, "device", measures, clean)

@@ -20,9 +20,10 @@ from ..device.binding import bind_arguments
 from ..diagnostics import Diagnostic, Severity, Span, make
 from ..results import CaseResult, SimulatedResult
 from ..simulate import CHECKERS, SCHEDULES, Module, Run, Schedule, load
+from .case_result import executed_case
 from .grid import LAYOUTS, Case
 from .instances import AtHeadDim, Instances
-from .ir_level import counterexample, number, sizes_text, store_span
+from .ir_level import sizes_text, store_span
 from .measure import Measure, measure_lse, measure_o
 from .prepare import Prepared
 from .simulated_tensors import SimulatedTensor, floats, operands_of, tensors_of
@@ -244,26 +245,8 @@ class _Launch:
         return result, run, (*run.findings, *wrong)
 
     def _result(self, run: Run | None, clean: bool) -> CaseResult:
-        prepared, case = self.prepared, self.prepared.case
-        measures = self._measures(run)
-        failed = next((m for m in measures if not m.passed), None)
-        return CaseResult(
-            name=case.name,
-            why=case.why,
-            level="simulated",
-            sizes=case.sizes,
-            dtype=prepared.dtype,
-            layout=case.layout,
-            schedule=self.plan.name_of(self.schedule),
-            seed=case.seed,
-            worst_o=number(measures[0].worst),
-            worst_lse=number(measures[1].worst) if len(measures) > 1 else None,
-            tolerance=measures[0].tolerance,
-            passed=failed is None and clean,
-            kept_rows=measures[0].kept_rows,
-            reference="formula" if prepared.by_formula else "spec",
-            counterexample=counterexample(failed.counterexample) if failed and failed.counterexample else None,
-        )
+        schedule = self.plan.name_of(self.schedule)
+        return executed_case(self.prepared, "simulated", self.prepared.dtype, schedule, self._measures(run), clean)
 
     def _measures(self, run: Run | None) -> list[Measure]:
         """O and, where the kernel writes it, LSE against the spec. What was not written is NaN."""
