@@ -61,7 +61,8 @@ def _wanted(expr: Expr, context: str) -> str:
     tensors = [e.tensor for e in walk(expr) if isinstance(e, Read)]
     if tensors:
         stem = tensors[0].rsplit("_", 1)[-1] if len(tensors[0]) > 14 else tensors[0]
-        return stem[:-1] if stem.endswith("s") and len(stem) > 2 else f"{stem}_value"
+        plural = stem.endswith("s") and not stem.endswith(("ss", "as", "is", "us")) and len(stem) > 2
+        return stem[:-1] if plural else f"{stem}_value"
     if isinstance(expr, Call) and expr.op == "div" and expr.args[0] == Const(1.0):
         return "inv_scale"
     names = {"tanh_in": "cap_in", "tanh_out": "cap_out"}
