@@ -3,7 +3,7 @@
     module = load(ptx)
     q, o = Buffer(array, "in", "Q", isolate=2), Buffer(zeros, "out", "O", isolate=2)
     run = module.launch("kernel", grid=(4, 2), block=(128,), args=[q, o, *q.strides[:3], *o.strides[:3], 64])
-    run.ok, run.outputs["O"], run.findings, run.counts
+    run.ok, run.outputs["O"], run.findings, run.counts, module.line_costs("kernel", run)
 
 What a verdict needs: every shape of the grid under all of ``SCHEDULES``, each head an allocation of its own
 (``isolate``), ``run.ok`` and no finding, and the outputs equal to the reference within a tolerance. Outputs are
@@ -14,7 +14,8 @@ tensor cores and the last bits of approximate functions open: compare with toler
 
 from .buffers import Buffer
 from .codes import CODES
-from .counts import BankSite, Counts
+from .counts import BankSite, Counts, LineCost
+from .im2col import Im2colMap
 from .machine import SCHEDULES, Schedule
 from .run import CHECKERS, Module, Run, Struct, load
 from .slices import StaticLaunch
@@ -29,6 +30,8 @@ __all__ = [
     "BankSite",
     "Buffer",
     "Counts",
+    "Im2colMap",
+    "LineCost",
     "Module",
     "Run",
     "Schedule",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import arith, fragments
+from . import arith
 from .emit import GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, SHARED_START, UNSIGNED
 from .findings import access_name
 from .lanes import WarpOps
@@ -31,10 +31,15 @@ class MemoryOps(WarpOps):
         """Byte offsets into the batch's shared memory, checked."""
         machine = self.machine
         lanes = None if m is None else np.flatnonzero(m)
+        flat = _pick(address, lanes).astype(np.int64) - SHARED_START
+        if not len(flat):
+            return lanes if lanes is not None else np.zeros(0, np.int64), flat
+        # All bits together are no less than the greatest offset (and negative where one is).
+        bits = int(np.bitwise_or.reduce(flat))
+        if bits >= 0 and bits + nbytes <= machine.shared_limit and not bits & (nbytes - 1):
+            return lanes, flat + _pick(self.shared_base, lanes)
         cta, offset = self.shared_target(address)
         cta, offset = _pick(cta, lanes), _pick(offset, lanes)
-        if not len(offset):
-            return lanes if lanes is not None else np.zeros(0, np.int64), offset
         if offset.min() < 0 or offset.max() + nbytes > machine.shared_limit:
             ok = (offset >= 0) & (offset + nbytes <= machine.shared_limit)
             first = int(offset[~ok][0])
@@ -51,12 +56,13 @@ class MemoryOps(WarpOps):
     def shared_target(self, address: Array) -> tuple[Array, Array]:
         """The CTA (index in the batch) and the byte offset of shared addresses; ``mapa`` puts rank + 1 above bit 24."""
         value = address.astype(np.int64)
-        if self.machine.team == 1:
+        team = self.machine.team
+        if team == 1 and value.max(initial=0) < 1 << CLUSTER_SHIFT:
             return self.cta, value - SHARED_START
         rank = value >> CLUSTER_SHIFT
-        first = self.cta // self.machine.team * self.machine.team
-        cta = np.where(rank > 0, first + np.minimum(rank - 1, self.machine.team - 1), self.cta)
-        return cta, (value & ((1 << CLUSTER_SHIFT) - 1)) - SHARED_START
+        there = rank <= team  # a rank that the cluster does not have leaves an address outside
+        cta = np.where((rank > 0) & there, self.cta // team * team + rank - 1, self.cta)
+        return cta, np.where(there, value & ((1 << CLUSTER_SHIFT) - 1), value) - SHARED_START
 
     def mapa(self, address: Array, rank: Array) -> Array:
         """The address of the same byte in the CTA `rank` of the cluster."""
@@ -183,11 +189,12 @@ class MemoryOps(WarpOps):
             lanes, offset = self._shared_offsets(address, nbytes, m, site)
             self._shadow_read(offset, nbytes, lanes, site)
             self._bank(offset, nbytes, lanes, site)
-            machine.counts.bytes["shared read"] += len(offset) * nbytes
+            machine.counts.moved("shared read", site, len(offset), nbytes)
             return self._gather(machine.shared_view(size), offset, lanes, size, count)
         if space == "global":
             lanes, offset = self._global_offsets(address, nbytes, m, site, False)
-            machine.counts.bytes["global read"] += len(offset) * nbytes
+            machine.counts.moved("global read", site, len(offset), nbytes)
+            self._global_access("read", offset, nbytes, lanes, site)
             return self._gather(machine.heap.view(size), offset, lanes, size, count)
         if space == "local":
             lanes, offset = self._local_offsets(address, nbytes, m, site)
@@ -211,13 +218,14 @@ class MemoryOps(WarpOps):
             lanes, offset = self._shared_offsets(address, nbytes, m, site)
             self._shadow_write(offset, nbytes, lanes, site)
             self._bank(offset, nbytes, lanes, site)
-            machine.counts.bytes["shared write"] += len(offset) * nbytes
+            machine.counts.moved("shared write", site, len(offset), nbytes)
             view = machine.shared_view(size)
         elif space == "global":
             lanes, offset = self._global_offsets(address, nbytes, m, site, True)
-            machine.counts.bytes["global write"] += len(offset) * nbytes
+            machine.counts.moved("global write", site, len(offset), nbytes)
             view = machine.heap.view(size)
             self._note_written(offset, size, len(values), lanes, site)
+            self._global_access("store", offset, nbytes, lanes, site)
         elif space == "local":
             lanes, offset = self._local_offsets(address, nbytes, m, site)
             view = machine.local_view(size)
@@ -233,11 +241,18 @@ class MemoryOps(WarpOps):
         machine = self.machine
         if not len(machine.heap.written) or not len(offset):
             return
-        cta = machine.cta_linear[_pick(self.cta, lanes)]
+        # The checker of races sees the store too, and knows whether something orders it after another CTA's.
+        cta = machine.cta_linear[_pick(self.cta, lanes)] if machine.global_races is None else None
         clashes, at, here, there = machine.heap.mark_written(offset, size, count, cta)
         if clashes:
             name = machine.heap.locate(at)
             machine.findings.add("CB524", site, clashes, buffer=name, cta=here, other_cta=there)
+
+    def _global_access(self, kind: str, offset: Array, nbytes: int, lanes: Array | None, site: int) -> None:
+        races = self.machine.global_races
+        if races is not None and len(offset):
+            row, lane = _pick(self.row, lanes), _pick(self.lane, lanes)
+            getattr(races, kind)(self.machine, offset, nbytes, row, lane, site)
 
     def _local_offsets(self, address: Array, nbytes: int, m: Array | None, site: int) -> Chosen:
         machine = self.machine
@@ -265,14 +280,18 @@ class MemoryOps(WarpOps):
             shadow.store(cells, _pick(self.row, lanes), _pick(self.lane, lanes), site)
 
     def _bank(self, offset: Array, nbytes: int, lanes: Array | None, site: int) -> None:
-        if lanes is None and self.machine.sample and self.sampled.any():
+        if self.samples:
+            if lanes is not None:
+                every = np.full(self.count, -1, np.int64)
+                every[lanes] = offset
+                offset = every
             self.machine.counts.bank(site, offset.reshape(-1, 32)[self.sampled], nbytes)
 
     # -- atomics
     def atomic(
         self, space: str, op: str, address: Array, values: list[Array], halves: str, m: Array | None, site: int
     ) -> Array:
-        """Read-modify-write, one lane after the other; returns the old values."""
+        """Read-modify-write, one lane after the other; returns the old values. 128 bits are given as ``V16``."""
         size = values[0].dtype.itemsize
         machine = self.machine
         if space == "generic":
@@ -283,18 +302,21 @@ class MemoryOps(WarpOps):
             return result
         if space == "shared":
             lanes, offset = self._shared_offsets(address, size, m, site)
+            self._bank(offset, size, lanes, site)
             shadow = machine.shadow
             if shadow is not None and len(offset):
                 cells = shadow.cells(offset, size)
                 row, lane = _pick(self.row, lanes), _pick(self.lane, lanes)
                 shadow.read(cells, row, lane, site)
                 shadow.store(cells, row, lane, site)
-            view = machine.shared_view(size)
+            view = machine.shared_view(min(size, 8))
         else:
             lanes, offset = self._global_offsets(address, size, m, site, True)
             if len(machine.heap.written) and len(offset):
                 machine.heap.written[offset[:, None] + np.arange(size)] = 0xFF
-            view = machine.heap.view(size)
+            self._global_access("atomic", offset, size, lanes, site)
+            view = machine.heap.view(min(size, 8))
+        machine.counts.moved(f"{space} write", site, len(offset), size)
         view = view.view(values[0].dtype)
         index = offset // size
         function = _ATOMIC[op]
@@ -303,8 +325,8 @@ class MemoryOps(WarpOps):
         for k, at in enumerate(index.tolist()):
             old[k] = view[at]
             if halves:
-                total = arith.up(view[at : at + 1], halves) + arith.up(operands[0][k : k + 1], halves)
-                view[at] = arith.down(total, halves)[0]
+                pair = (arith.up(x, halves) for x in (view[at : at + 1], operands[0][k : k + 1]))
+                view[at] = arith.down(_HALF_ATOMIC[op](*pair), halves)[0]
             else:
                 view[at] = function(view[at], *(o[k] for o in operands))
         if lanes is None:
@@ -312,6 +334,12 @@ class MemoryOps(WarpOps):
         result = np.zeros(self.count, old.dtype)
         result[lanes] = old
         return result
+
+    def aligned(self, address: Array, nbytes: int, m: Array | None, site: int) -> None:
+        """Check the alignment of an access whose parts are executed one by one."""
+        chosen = _pick(address, None if m is None else np.flatnonzero(m)).astype(np.int64)
+        if (chosen & (nbytes - 1)).any():
+            self._misaligned(None, chosen & (WINDOW - 1), nbytes, site, "global")
 
     # -- matrices in shared memory
     def ldmatrix(self, space: str, address: Array, count: int, transposed: bool, m: Array | None, site: int) -> Array:
@@ -328,7 +356,7 @@ class MemoryOps(WarpOps):
         lanes, offset = self._shared_offsets(address, 16, mask, site)
         self._shadow_read(offset, 16, lanes, site)
         self._bank(offset, 16, lanes, site)
-        machine.counts.bytes["shared read"] += len(offset) * 16
+        machine.counts.moved("shared read", site, len(offset), 16)
         rows = machine.shared_view(4).reshape(-1, 4)[offset >> 4]
         if lanes is not None:
             every = np.zeros((self.count, 4), np.uint32)
@@ -358,46 +386,9 @@ class MemoryOps(WarpOps):
         given = self.lane < 8 * count
         lanes, offset = self._shared_offsets(address, 16, given if m is None else m & given, site)
         self._shadow_write(offset, 16, lanes, site)
-        machine.counts.bytes["shared write"] += len(offset) * 16
+        self._bank(offset, 16, lanes, site)
+        machine.counts.moved("shared write", site, len(offset), 16)
         machine.shared_view(4).reshape(-1, 4)[offset >> 4] = _pick(rows, lanes)
-
-    def wmma_load(
-        self, space: str, address: Array, stride: Array | None, which: str, kind: str, shape: tuple[int, int, int],
-        row_major: bool, count: int, m: Array | None, site: int,
-    ) -> list[Array]:  # fmt: skip
-        """A fragment from memory; `stride` is in elements."""
-        self.whole(m, site)
-        size = 2 if kind in ("f16", "bf16") else 4
-        values: list[Array] = []
-        for position in range(count * 4 // size):
-            at = self._wmma_address(address, stride, which, shape, row_major, size, position)
-            values.append(self.load(space, at, size, 1, m, site)[0])
-        if size == 4:
-            return values
-        return [arith.pack(values[2 * i], values[2 * i + 1]) for i in range(count)]
-
-    def wmma_store(
-        self, space: str, address: Array, stride: Array | None, which: str, kind: str, shape: tuple[int, int, int],
-        row_major: bool, values: list[Array], m: Array | None, site: int,
-    ) -> None:  # fmt: skip
-        """A fragment to memory."""
-        self.whole(m, site)
-        size = 2 if kind in ("f16", "bf16") else 4
-        for position in range(len(values) * 4 // size):
-            at = self._wmma_address(address, stride, which, shape, row_major, size, position)
-            word = values[position * size // 4]
-            part = word if size == 4 else (word >> np.uint32(16 * (position % 2))).astype(np.uint16)
-            self.store(space, at, [part], size, m, site)
-
-    def _wmma_address(
-        self, address: Array, stride: Array | None, which: str, shape: tuple[int, int, int], row_major: bool, size: int,
-        position: int,
-    ) -> Array:  # fmt: skip
-        row, column = fragments.wmma_element(shape, which, self.lane, position)
-        rows, columns = fragments.wmma_extent(shape, which)
-        pitch = stride.astype(np.int64) if stride is not None else (columns if row_major else rows)
-        element = row * pitch + column if row_major else column * pitch + row
-        return address + (element * size).astype(address.dtype)
 
 
 def _wrap_inc(old: Any, limit: Any) -> Any:
@@ -420,3 +411,4 @@ _ATOMIC: dict[str, Any] = {
     "inc": _wrap_inc,
     "dec": _wrap_dec,
 }
+_HALF_ATOMIC: dict[str, Any] = {"add": np.add, "min": np.fmin, "max": np.fmax}

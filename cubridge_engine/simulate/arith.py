@@ -28,7 +28,7 @@ def cast(x: Any, dtype: Any) -> Any:
 def ftz(x: Any) -> Any:
     """Subnormals become zero of the same sign."""
     x = np.asarray(x)
-    return np.where(np.abs(x) < TINY[x.dtype], x * x.dtype.type(0), x)
+    return x * (np.abs(x) >= TINY[x.dtype])
 
 
 def saturate(x: Any) -> Any:

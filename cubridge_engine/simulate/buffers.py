@@ -198,8 +198,8 @@ class Heap:
             return segment
         return -1
 
-    def mark_written(self, offset: Array, size: int, count: int, cta: Array) -> tuple[int, int, int, int]:
-        """Note stores of `count` elements of `size` bytes.
+    def mark_written(self, offset: Array, size: int, count: int, cta: Array | None) -> tuple[int, int, int, int]:
+        """Note stores of `count` elements of `size` bytes. `cta` None: someone else looks after who wrote them.
 
         Returns (elements written by another CTA before, offset, CTAs).
         """
@@ -211,6 +211,8 @@ class Heap:
         clash = (0, 0, 0, 0)
         for k in range(count):
             view[index + k] = ones
+            if cta is None:
+                continue
             cells = (offset + k * size) >> 1
             old = self.writer[cells]
             for half in range(max(size // 2, 1)):

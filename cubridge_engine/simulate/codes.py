@@ -144,5 +144,41 @@ CODES: dict[str, Row] = {
         "ptxas {note}: {message}",
         "keep accumulators and fragments in registers, and touch them only behind wgmma.wait_group",
     ),
+    "CB539": Row(
+        E,
+        "race in global memory: {access} of CTA {cta} to {buffer} is not ordered after the {other} by {other_warp} of "
+        "the same CTA ({count} accesses)",
+        "put a __syncthreads() between the two",
+    ),
+    "CB540": Row(
+        E,
+        "race between CTAs: {access} of {buffer} by CTA {cta} is not ordered after the {other} by CTA {other_cta}: "
+        "{missing} ({count} accesses)",
+        "publish with __threadfence() and an atomic on a counter or flag (or a release), and access it behind an "
+        "atomic or volatile read of that counter or flag and another __threadfence() (or an acquire)",
+    ),
+    "CB542": Row(
+        E,
+        "no progress: {threads} threads read {where} again and again, and nothing that still runs writes it; {why}",
+        "check who sets this value, and that it runs: a CTA may wait only for CTAs that do not wait for it",
+    ),
+    "CB543": Row(
+        E,
+        "{access} uses the mbarrier {buffer} of another CTA, which need not see yet that it was initialised ({count} "
+        "times)",
+        "put fence.mbarrier_init.release.cluster behind mbarrier.init, before a relaxed arrival at the cluster barrier",
+    ),
+    "CB545": Row(
+        W,
+        "{access} uses the mbarrier {buffer}, and the copy engine need not see yet that it was initialised ({count} "
+        "times)",
+        "put fence.mbarrier_init.release.cluster or fence.proxy.async behind mbarrier.init, before the barrier",
+    ),
+    "CB544": Row(
+        E,
+        "{opcode}: metadata {metadata} of lane {lane} does not name two different elements of four in rising order "
+        "({count} lanes)",
+        "encode for every four elements two indices, the lower one first",
+    ),
 }
 register(CODES)

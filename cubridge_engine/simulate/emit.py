@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from . import arith
+from . import arith, exact
 from .flow import Block, Flow
 from .model import Imm, Instruction, Mem, Not, Operand, Param, Reg, Special, Sym
 
@@ -56,6 +56,7 @@ class Unit:
     flow: Flow
     symbols: Symbols
     slots: dict[str, int]
+    spins: frozenset[int] = frozenset()  # closing branches of loops that may wait for memory, and reads in them
     namespace: dict[str, Any] = field(default_factory=dict)
     constants: dict[tuple[int, str], str] = field(default_factory=dict)
 
@@ -71,10 +72,20 @@ class Unit:
         return name
 
 
+def _narrowed(bits: int, literal: int, width: int) -> int:
+    """The bits of a 64-bit float literal as a float of `width` bits. Raises Unsupported where it would be rounded."""
+    if (literal, width) == (64, 32):
+        value = np.array([bits], np.uint64).view(np.float64)
+        narrow = value.astype(np.float32)
+        if narrow == value:
+            return int(narrow.view(np.uint32)[0])
+    raise Unsupported(f"a {literal}-bit float literal as {width} bits")
+
+
 def namespace() -> dict[str, Any]:
     """The globals of generated code."""
     types = {f"{k}{w}": t for k, table in KINDS.items() for w, t in table.items()}
-    return {"np": np, "A": arith, **types}
+    return {"np": np, "A": arith, "E": exact, **types}
 
 
 def types_of(ins: Instruction) -> list[str]:
@@ -100,6 +111,18 @@ def kind_width(name: str) -> tuple[str, int]:
     return {"b": "u", "u": "u", "s": "s", "f": "f"}[m[1]], int(m[2])
 
 
+class Deferred(Protocol):
+    """Instructions whose code is written together, later."""
+
+    def waits(self, ins: Instruction) -> bool:
+        """True when the code may be written behind `ins`."""
+        ...
+
+    def write(self) -> None:
+        """Write the code now."""
+        ...
+
+
 class Emitter:
     """Writes the source of one block; the handlers of ``ops`` call it."""
 
@@ -114,6 +137,7 @@ class Emitter:
         self.written: set[str] = set()
         self.count = 0
         self.site = block.start
+        self.deferred: Deferred | None = None
 
     # -- text
     def line(self, text: str) -> None:
@@ -143,7 +167,7 @@ class Emitter:
                 if kind == "p":
                     return "A.TRUE" if bits else "A.FALSE"
                 if float_width and kind == "f" and float_width != width:
-                    raise Unsupported(f"a {float_width}-bit float literal as {width} bits")
+                    bits = _narrowed(bits, float_width, width)
                 return self.unit.constant(bits, f"{kind}{width}")
             case Special(name):
                 value = self.temp(f"X.special({name!r})")
@@ -280,6 +304,12 @@ class Emitter:
 
         return (operand, tuple(self.version.get(n, 0) for n in registers_of(operand)))
 
+    def flush(self) -> None:
+        """Write what was put off."""
+        if self.deferred is not None:
+            deferred, self.deferred = self.deferred, None
+            deferred.write()
+
     # -- the block
     def generate(self, handler: Callable[[Instruction], Callable[[Emitter, Instruction], str | None]]) -> str:
         """The source of the block. Raises Unsupported with the instruction as second argument."""
@@ -289,6 +319,8 @@ class Emitter:
             ins = code[index]
             self.site = index
             try:
+                if self.deferred is not None and not self.deferred.waits(ins):
+                    self.flush()
                 result = handler(ins)(self, ins)
             except Unsupported as error:
                 raise Unsupported(str(error), ins) from None
@@ -296,6 +328,7 @@ class Emitter:
                 raise Unsupported(f"this form of it ({type(error).__name__}: {error})", ins) from None
             if result:
                 end = result
+        self.flush()
         for name in sorted(self.written & self.block.live_out):
             self._store(name)
         self.line(end)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 Array = NDArray[Any]
+NOWHERE = 1 << 30  # the place of lanes none of which can run
 SPARSE = 0.6  # below this share of the warps, their registers are gathered and the block runs on them
 
 
@@ -56,31 +57,68 @@ class Engine:
         block = self.uniform if self.uniform is not None else int(self.pc.max())
         return self.kernel.flow.blocks[max(block, 0)].start
 
-    def step(self) -> bool:
-        """Execute one block; False when no lane can run."""
-        machine = self.machine
-        blocked = machine.blocked[self.lanes.gid] if machine.any_blocked else None
-        if blocked is not None and not blocked.any():
-            blocked = None
+    def _blocked(self) -> Array | None:
+        """The lanes that wait, None when no lane does."""
+        if not self.machine.any_blocked:
+            return None
+        blocked = self.machine.blocked[self.lanes.gid]
+        return blocked if blocked.any() else None
+
+    def place(self) -> int:
+        """The lowest block that a lane could execute now, or ``NOWHERE``."""
+        blocked = self._blocked()
         if self.uniform is not None and blocked is None:
-            if self.uniform == EXIT:
-                return False
-            self._run_all(self.uniform)
-            return True
+            return NOWHERE if self.uniform == EXIT else self.uniform
+        choice = self._choice(blocked)
+        return NOWHERE if choice is None else choice[0]
+
+    def _choice(self, blocked: Array | None) -> tuple[int, Array] | None:
+        """The lowest block that lanes can execute now, and these lanes: not those that must wait for their warp."""
         if self.uniform is not None:
             self.pc[:] = self.uniform
             self.uniform = None
         ready = self.pc != EXIT
         if blocked is not None:
             ready &= ~blocked
-        if not ready.any():
+        while ready.any():
+            block = int(self.pc[ready].min())
+            here = ready & (self.pc == block)
+            named = self.kernel.together[block] if self.machine.patient else ()
+            mask = here & ~np.repeat(self._lacking(named, here), 32) if named else here
+            if mask.any():
+                return block, mask
+            ready &= ~here
+        return None
+
+    def _lacking(self, named: tuple[int | str, ...], here: Array) -> Array:
+        """Which warps have lanes that the others name and that are still elsewhere."""
+        elsewhere = self.lanes.warp_bits((self.pc != EXIT) & ~here)
+        lacking = np.zeros(len(elsewhere), bool)
+        for mask in named:
+            bits: Any = mask
+            if isinstance(mask, str):
+                value = np.broadcast_to(self.registers[self.kernel.unit.slots[mask]], here.shape)
+                bits = np.where(here, value, 0).reshape(-1, 32).max(1)
+            lacking |= (elsewhere & np.uint32(bits)) != 0
+        return lacking
+
+    def step(self) -> bool:
+        """Execute one block; False when no lane can run."""
+        machine = self.machine
+        blocked = self._blocked()
+        if self.uniform is not None and blocked is None:
+            if self.uniform == EXIT:
+                return False
+            self._run_all(self.uniform)
+            return True
+        choice = self._choice(blocked)
+        if choice is None:
             return False
-        block = int(self.pc[ready].min())
-        mask = ready & (self.pc == block)
+        block, mask = choice
         if mask.all():
             self._run_all(block)
             return True
-        warps = mask.reshape(-1, 32).any(1)
+        warps: Array = np.asarray(mask.reshape(-1, 32).any(1))
         if self.kernel.has_wgmma and lanes_in_groups(self.lanes.count):
             warps = np.repeat(warps.reshape(-1, WARPGROUP // 32).any(1), WARPGROUP // 32)
         share = float(warps.mean())
@@ -113,16 +151,13 @@ class Engine:
         lanes, index = self.lanes.subset(warps)
         chosen = mask[index]
         inner = None if chosen.all() else chosen
-        spec = self.kernel.flow.blocks[block]
-        slots = self.kernel.unit.slots
+        read, written = self.kernel.live_slots(block)
         part: list[Any] = [None] * len(self.registers)
-        needed = spec.live_in if inner is None else spec.live_in | (spec.live_out & spec.written)
-        for name in needed:
-            value = self.registers[slots[name]]
-            part[slots[name]] = value[index] if np.ndim(value) else value
+        for slot in read if inner is None else {*read, *written}:
+            value = self.registers[slot]
+            part[slot] = value[index] if isinstance(value, np.ndarray) and value.ndim else value
         result = self.kernel.function(block, inner is not None)(part, inner, lanes)
-        for name in spec.live_out & spec.written:
-            slot = slots[name]
+        for slot in written:
             merged = np.array(self.lanes.full(self.registers[slot]))
             merged[index] = part[slot]
             self.registers[slot] = merged

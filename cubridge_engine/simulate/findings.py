@@ -147,3 +147,8 @@ _ACCESS = {
 def access_name(ins: Instruction) -> str:
     """What an instruction does to memory, in words."""
     return _ACCESS.get(ins.parts[0], ins.parts[0])
+
+
+def bare(text: str) -> str:
+    """Without the article, and without "asynchronous", which the sentence says itself."""
+    return text.removeprefix("an ").removeprefix("a ").removeprefix("asynchronous ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from .explicit import plain
 from .model import Function, Instruction, Mem, Operand, Pair, Reg, Sym, Variable, Vec, registers_of, renamed
 
 EXIT = -1  # the "block" of a thread that has ended
@@ -105,7 +106,7 @@ class _Inliner:
             elif callee is not None and callee.code and depth < _MAX_DEPTH:
                 self.call(new, callee, depth)
             else:
-                self.code.append(new)
+                self.code += plain(new, self.registers)
         for label in at.get(len(function.code), ()):
             self.labels[label] = len(self.code)
 

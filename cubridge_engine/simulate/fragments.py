@@ -40,12 +40,45 @@ def operand_a(registers: list[Array], kind: str) -> Array:
     return np.ascontiguousarray(x).reshape(-1, 16, chunks * 4 * e)
 
 
+def sparse_a(registers: list[Array], kind: str, metadata: Array, selector: int, k: int) -> tuple[Array, Array]:
+    """2:4 sparse operand A -> (warps, 16, K) float32, and which rows of 4 indices are not two rising ones.
+
+    The registers hold the kept elements like a dense operand of K / 2 columns. The metadata of 16 columns and of rows g
+    and g + 8 are the halves of one word: two 2-bit indices for every four columns, low bits first. With K = 16 it is
+    the word of thread `selector` of each four, with K = 32 the words of threads ``2 selector`` and the next one.
+    """
+    packed = operand_a(registers, kind)
+    words = metadata.reshape(-1, 8, 4)
+    words = words[..., selector : selector + 1] if k == 16 else words[..., 2 * selector : 2 * selector + 2]
+    halves = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=1).reshape(-1, 16, k // 16, 1)
+    pairs = (halves >> np.arange(0, 16, 4, dtype=np.uint32) & np.uint32(15)).reshape(-1, 16, k // 4)
+    index = np.stack([pairs & np.uint32(3), pairs >> np.uint32(2)], axis=-1).astype(np.int64)
+    dense = np.zeros((*pairs.shape, 4), np.float32)
+    np.put_along_axis(dense, index, packed.reshape(*pairs.shape, 2), axis=-1)
+    return dense.reshape(-1, 16, k), index[..., 0] >= index[..., 1]
+
+
 def operand_b(registers: list[Array], kind: str) -> Array:
     """-> (warps, K, 8) float32, as the transpose of a contiguous (warps, 8, K)."""
     x = elements(np.stack(registers), kind)
     chunks, e = len(registers), x.shape[-1]
     x = np.ascontiguousarray(x.reshape(chunks, -1, 8, 4, e).transpose(1, 2, 0, 3, 4))
     return x.reshape(-1, 8, chunks * 4 * e).transpose(0, 2, 1)
+
+
+def operands_b(registers: list[Array], kind: str, count: int) -> Array:
+    """`count` operands behind each other -> (warps, K, 8 count) float32, like ``operand_b`` of each."""
+    x = elements(np.stack(registers), kind)
+    chunks, e = len(registers) // count, x.shape[-1]
+    x = np.ascontiguousarray(x.reshape(count, chunks, -1, 8, 4, e).transpose(2, 0, 3, 1, 4, 5))
+    return x.reshape(-1, count * 8, chunks * 4 * e).transpose(0, 2, 1)
+
+
+def accumulators(matrix: Array) -> Array:
+    """(warps, 16, 8 n) -> (4 n, lanes): registers c0..c3 of each of the n accumulators."""
+    count = matrix.shape[2] // 8
+    x = matrix.reshape(-1, 2, 8, count, 4, 2).transpose(3, 1, 5, 0, 2, 4)
+    return np.ascontiguousarray(x).reshape(4 * count, -1)
 
 
 def accumulator(matrix: Array) -> Array:
@@ -56,9 +89,14 @@ def accumulator(matrix: Array) -> Array:
 
 # (shape, element type of A and B)
 WMMA_TYPES = {
-    *(((m, n, k), t) for m, n, k in ((16, 16, 16), (32, 8, 16), (8, 32, 16)) for t in ("f16", "bf16")),
+    *(((m, n, k), t) for m, n, k in ((16, 16, 16), (32, 8, 16), (8, 32, 16)) for t in ("f16", "bf16", "s8", "u8")),
     ((16, 16, 8), "tf32"),
 }
+
+
+def wmma_bytes(kind: str) -> int:
+    """Bytes of an element of a fragment."""
+    return {"f16": 2, "bf16": 2, "s8": 1, "u8": 1}.get(kind, 4)
 
 
 def wmma_extent(shape: tuple[int, int, int], which: str) -> tuple[int, int]:
@@ -72,7 +110,7 @@ def wmma_registers(shape: tuple[int, int, int], which: str, kind: str) -> int:
     if which in ("a", "b") and kind == "f16":
         return 8
     rows, columns = wmma_extent(shape, which)
-    return rows * columns // 32 // (2 if kind in ("f16", "bf16") else 1)
+    return rows * columns // 32 * wmma_bytes(kind) // 4
 
 
 def wmma_element(shape: tuple[int, int, int], which: str, lane: Array, position: int) -> tuple[Array, Array]:

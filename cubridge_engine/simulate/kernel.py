@@ -12,9 +12,13 @@ from ..diagnostics import Diagnostic
 from .emit import SHARED_START, UNSIGNED, Emitter, Symbols, Unit, Unsupported, kind_width, namespace, types_of
 from .findings import Findings, Sources
 from .flow import build_flow, reads_writes
+from .fragments import wmma_bytes
+from .global_races import GlobalOrder
 from .lint import wgmma_problems
 from .model import Function, Instruction, Mem, Operand, Pair, Program, Sym, Variable, Vec
 from .ops import handler
+from .spins import spin_loops
+from .together import named_lanes
 
 MAX_GRANULE = 16
 
@@ -44,7 +48,7 @@ def _shared_width(ins: Instruction) -> int:
         sizes = [getattr(a, "bits", 0) for a in ins.args[2:3]]
         return sizes[0] if sizes else 0
     if name == "wmma" and "mma" not in ins.parts[:2]:
-        return 2 if ins.parts[-1] in ("f16", "bf16") else 4
+        return wmma_bytes(ins.parts[-1])
     if name == "mbarrier":
         return 8
     if name in ("ld", "st", "ldu", "atom", "red") and ins.space in ("shared", ""):
@@ -71,7 +75,9 @@ class Kernel:
         params = {p.name: p for p in function.params}
         symbols = Symbols(params, shared, local, {v.name for v in self.module_variables})
         names = sorted({n for b in self.flow.blocks for n in b.live_in | b.live_out})
-        self.unit = Unit(self.flow, symbols, {n: i for i, n in enumerate(names)}, namespace())
+        self.spins = spin_loops(self.flow)
+        marked = frozenset((*self.spins.edges, *self.spins.polls))
+        self.unit = Unit(self.flow, symbols, {n: i for i, n in enumerate(names)}, marked, namespace())
         self.initial = [self._zero(n) for n in names]
         widths = [w for w in map(_shared_width, self.flow.code) if w]
         self.granule = min([MAX_GRANULE, *widths])
@@ -80,9 +86,12 @@ class Kernel:
         self.has_wgmma = "wgmma" in names_used
         bulk = any(ins.parts[0] == "cp" and ins.has("bulk") for ins in self.flow.code)
         self.has_mbarriers = bulk or bool(names_used & {"mbarrier", "wgmma"})
+        self.order = GlobalOrder.of(self.flow.code)
+        self.together = [named_lanes(self.flow.code, block) for block in self.flow.blocks]
         self.lint = wgmma_problems(self.flow) if self.has_wgmma else {}
         self._functions: dict[tuple[int, bool], Callable[..., Any]] = {}
         self._source: dict[int, str] = {}
+        self._live: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.unsupported = self._generate_all(sources)
 
     def _place_shared(self, variables: list[Variable]) -> tuple[dict[str, int], int]:
@@ -143,6 +152,15 @@ class Kernel:
             space = self.unit.namespace
             exec(compile(source, f"<{self.flow.name}:{block}{'m' if masked else ''}>", "exec"), space)
             found = self._functions[block, masked] = space.pop("block")
+        return found
+
+    def live_slots(self, block: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Slots of the registers that a block finds, and of those that it leaves to others."""
+        found = self._live.get(block)
+        if found is None:
+            spec, slots = self.flow.blocks[block], self.unit.slots
+            kept = spec.live_out & spec.written
+            found = self._live[block] = (tuple(slots[n] for n in spec.live_in), tuple(slots[n] for n in kept))
         return found
 
     def source(self, block: int) -> str:

@@ -48,9 +48,13 @@ class LaneState:
         self.row = self.cta * machine.warps + self.warp
         self.gid = self.row * 32 + self.lane  # identity in the batch
         self.warp_row = cta * machine.warps + warp  # per warp
-        self.sampled = cta == 0 if machine.sample else np.zeros(len(cta), bool)
+        # The last CTA of the first batch: in a causal kernel it goes over more tiles than the first.
+        self.sampled = cta == machine.ctas - 1 if machine.sample else np.zeros(len(cta), bool)
+        self.shared_base = self.cta * machine.shared_size
+        self.samples = bool(self.sampled.any())
         self._special: dict[str, Any] = {}
         self._subsets: dict[bytes, Any] = {}
+        self.regions: dict[tuple[object, ...], Any] = {}  # operands of wgmma by their descriptors
 
     def subset(self, warps: Array) -> tuple[Any, Array]:
         """The lanes of some of the warps (mask over warps), and their indices."""
@@ -243,15 +247,32 @@ class WarpOps(LaneState):
         """Registers of operand A or B -> one matrix per warp."""
         return (fragments.operand_a if which == "A" else fragments.operand_b)(registers, kind)
 
+    def sparse_fragment(
+        self, registers: list[Array], kind: str, metadata: Array, selector: int, k: int, m: Array | None, site: int
+    ) -> Array:
+        """Registers and metadata of a 2:4 sparse operand A -> one dense matrix per warp."""
+        dense, wrong = fragments.sparse_a(registers, kind, metadata, selector, k)
+        wrong = np.any(wrong, axis=2) & np.any(self.active(m).reshape(-1, 32), axis=1, keepdims=True)
+        if wrong.any():
+            warp, row = (int(x[0]) for x in np.nonzero(wrong))
+            lane = row % 8 * 4 + (selector if k == 16 else 2 * selector)
+            self.machine.findings.add(
+                "CB544", site, int(wrong.sum()), opcode=self.machine.code[site].op,
+                metadata=f"0x{int(metadata[32 * warp + lane]):08x}", lane=lane,
+            )  # fmt: skip
+        return dense
+
     def mma(
-        self, a: Array, b: Array, c: list[Any], result: str, addend: str, m: Array | None, site: int
-    ) -> list[Array]:
+        self, a: Array, b: Array, c: list[Any], result: str, addend: str, m: Array | None, site: int,
+        saturate: bool = False,
+    ) -> list[Array]:  # fmt: skip
         """D = A B + C for m16n8: registers of D. The products are exact; sums are float32 in BLAS order."""
         self.whole(m, site)
         d = fragments.accumulator(np.matmul(a, b))
         if addend == "s32":
             whole = d.astype(np.int64)
-            return [(whole[i] + c[i]).astype(np.int32) for i in range(4)]
+            totals = [whole[i] + c[i] for i in range(4)]
+            return [fragments.arith.clamp(t, np.int32) if saturate else t.astype(np.int32) for t in totals]
         if addend == "f32":
             values = [d[i] + c[i] for i in range(4)]
         else:
@@ -261,6 +282,19 @@ class WarpOps(LaneState):
             return values
         bits = fragments.arith.f16_bits
         return [fragments.arith.pack(bits(values[2 * i]), bits(values[2 * i + 1])) for i in (0, 1)]
+
+    def products(
+        self, a: list[Array], b: list[Array], c: list[Any], kind: str, m: Array | None, sites: tuple[int, ...]
+    ) -> list[Array]:
+        """Sums of m16n8 products, all with the same operands A: `b` and `c` hold the registers of one after the other.
+
+        Float32: registers of D, as `c`.
+        """
+        for site in sites if m is not None else ():
+            self.whole(m, site)
+        product = np.matmul(fragments.operand_a(a, kind), fragments.operands_b(b, kind, len(c) // 4))
+        d = fragments.accumulators(product)
+        return [x + old for x, old in zip(d, c, strict=True)]
 
     def movmatrix(self, x: Array, m: Array | None, site: int) -> Array:
         """The transpose of an 8x8 matrix of 16-bit elements held one row per four lanes."""
@@ -275,11 +309,15 @@ class WarpOps(LaneState):
         """D = A B + C on opaque fragments (see ``fragments.wmma_element``)."""
         self.whole(m, site)
         product = np.matmul(self._wmma_matrix(a, shape, "a", kind), self._wmma_matrix(b, shape, "b", kind))
+        if result == "s32":
+            product = product.astype(np.int64)  # whole numbers, exact
         total = product + self._wmma_matrix(c, shape, "c", addend)
         each = total[0].size // 32
         values = np.ascontiguousarray(total.reshape(-1, each).T)  # (each, lanes)
         if result == "f32":
             return [v.view(np.uint32) for v in values]
+        if result == "s32":
+            return [v.astype(np.int32).view(np.uint32) for v in values]
         bits = [fragments.arith.f16_bits(v) for v in values]
         return [fragments.arith.pack(bits[2 * i], bits[2 * i + 1]) for i in range(each // 2)]
 
@@ -287,6 +325,7 @@ class WarpOps(LaneState):
         rows, columns = fragments.wmma_extent(shape, which)
         each = rows * columns // 32
         stack = np.stack(registers)
-        x = stack.view(np.float32)[..., None] if kind == "f32" else fragments.elements(stack, kind)
+        plain = {"f32": np.float32, "s32": np.int32}.get(kind)
+        x = stack.view(plain)[..., None] if plain else fragments.elements(stack, kind)
         lanes = x.transpose(1, 0, 2).reshape(self.count, -1)[:, :each]
         return np.ascontiguousarray(lanes).reshape(-1, rows, columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,13 @@ from .buffers import Heap
 from .bulk import BulkLoad, BulkStore, finish_load
 from .counts import Counts
 from .emit import SHARED_START, UNSIGNED
-from .engine import Engine, LaneOps
+from .engine import NOWHERE, Engine, LaneOps
 from .findings import Findings
+from .global_races import GlobalRaces
 from .kernel import Kernel
 from .mbarrier import MBarriers
 from .shadow import LOW, Shadow
+from .spins import Spins
 from .sync import PendingCopy
 from .tensormap import TensorMap
 from .wgmma import OperandRead
@@ -25,6 +28,8 @@ from .wgmma import OperandRead
 Array = NDArray[Any]
 Triple = tuple[int, int, int]
 BARRIERS = 16
+LOOK_S = 0.05  # how often progress is reported and a cancel looked at
+HALF_WAY = 400  # blocks after which half of a batch is taken to be done, as long as no lane has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,17 @@ class Launch:
     counts: Counts
     max_steps: int
     tick: Callable[[float], bool]  # progress of the batch in [0, 1]; True means stop
+    global_races: GlobalRaces | None = None  # one for all batches: CTAs of any two may clash
+
+
+def lanes_together(kernel: Kernel, threads: int, order: str) -> int:
+    """Lanes of a CTA that an engine runs: a warpgroup where there is wgmma, else all, or a warp in reverse order.
+
+    Warpgroups tend to have roles of their own: together, most lanes of a block would be idle.
+    """
+    if kernel.has_wgmma:
+        return 128
+    return threads if order == "forward" else 32
 
 
 class Machine:
@@ -99,6 +115,7 @@ class Machine:
         self.local_size = kernel.local_bytes
         self._local = np.zeros(self.lanes * self.local_size, np.uint8)
         self.shadow = self._make_shadow() if "races" in launch.checkers else None
+        self.global_races = launch.global_races
         self.group = np.zeros(self.lanes, np.int64)  # cp.async groups closed by each lane
         self.pending: list[PendingCopy] = []
         self.blocked = np.zeros(self.lanes, bool)
@@ -116,15 +133,21 @@ class Machine:
         self.stores: list[BulkStore] = []
         self.operands: list[OperandRead] = []
         self.mbarriers = MBarriers(self)
+        self.spins = Spins(self, kernel.spins)
+        self.waiting = False  # for what another batch may write
         clusters = self.ctas // self.team
         self.cluster_arrived = np.zeros(clusters, np.int64)
         self.cluster_phase = np.zeros(clusters, np.int64)
         self.cluster_known = np.full((clusters, self.shadow.width if self.shadow else 1), LOW, np.int64)
         self.cluster_done = self.cluster_known.copy()
+        rows = self.ctas * self.warps if self.team > 1 else 0
+        self.cluster_fenced = np.full((rows, self.cluster_known.shape[1]), LOW, np.int64)
         self.cluster_phase_of = np.zeros(self.lanes, np.int64)
         self.cluster_waits = np.zeros(self.lanes, bool)
         self.stopped = False
+        self.patient = True  # lanes wait for those that a warp instruction names with them
         self.steps = 0
+        self._look_at = 0.0
         self.executed = np.zeros((len(kernel.flow.blocks), 2), np.int64)
         self.engines = self._make_engines()
 
@@ -136,12 +159,10 @@ class Machine:
         return shadow
 
     def _make_engines(self) -> list[Engine]:
-        order = range(self.warps)
-        size = 4 if self.launch.kernel.has_wgmma else 1  # a warpgroup executes wgmma together
-        if self.launch.schedule.order == "forward":
-            groups = [list(order)]
-        else:
-            groups = [list(order[w : w + size]) for w in reversed(range(0, self.warps, size))]
+        size = lanes_together(self.launch.kernel, self.warps * 32, self.launch.schedule.order) // 32
+        groups = [list(range(w, min(w + size, self.warps))) for w in range(0, self.warps, size)]
+        if self.launch.schedule.order == "reverse":
+            groups.reverse()
         engines: list[Engine] = []
         for warps in groups:
             cta = np.repeat(np.arange(self.ctas), len(warps))
@@ -201,17 +222,19 @@ class Machine:
             self.barrier_known[done, number] = LOW
 
     # -- running
-    def run(self) -> None:
-        """Until every lane has ended, nothing can move, or someone says stop."""
+    def run(self, last: bool = True) -> None:
+        """Until every lane has ended, nothing can move, or someone says stop.
+
+        Unless this is the `last` chance, lanes that wait for memory are left to a later call: see ``waiting``.
+        """
+        self.spins.begin(last)
         with np.errstate(all="ignore"):
-            while not self.stopped:
-                moved = False
-                for engine in self.engines:
-                    while not self.stopped and engine.step():
-                        moved = True
-                        self._count_step()
-                if not moved and not self._advance():
-                    break
+            pass_over = self._pass_forward if self.launch.schedule.order == "forward" else self._pass_reverse
+            while not self.stopped and (pass_over() or self._advance() or self._go_without()):
+                pass
+        self.waiting = not self.stopped and not last and self.spins.any_asleep()
+        if self.waiting:
+            return
         if not self.stopped:
             self._report_deadlock()
             for store in self.stores:  # the end of the kernel waits for bulk stores
@@ -219,30 +242,72 @@ class Machine:
                     store.apply()
         self.counts.add_blocks(self.launch.kernel.flow, self.executed)
 
+    def _pass_forward(self) -> bool:
+        """Run the engine that is at the lowest block, again and again; False when none could move."""
+        if len(self.engines) == 1:
+            return self._pass_reverse()
+        moved = False
+        while not self.stopped:
+            places = [engine.place() for engine in self.engines]
+            lowest = min(places)
+            if lowest == NOWHERE:
+                break
+            moved |= self.engines[places.index(lowest)].step()
+            self._count_step()
+        return moved
+
+    def _pass_reverse(self) -> bool:
+        """Run each engine until it must wait; False when none could move."""
+        moved = False
+        for engine in self.engines:
+            while not self.stopped and engine.step():
+                moved = True
+                self._count_step()
+        return moved
+
     def _count_step(self) -> None:
         self.steps += 1
-        if self.steps % 64 == 0:
-            alive = sum(engine.alive() for engine in self.engines)
-            if self.launch.tick(1 - alive / max(self.lanes, 1)):
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            if self.launch.tick(self._share()):
                 self.stopped = True
         if self.steps > self.launch.max_steps:
-            self.findings.add("CB532", self.engines[0].site(), 1, steps=self.steps)
             self.stopped = True
+            if self.spins.report(self.steps):
+                return
+            self.findings.add("CB532", self.engines[0].site(), 1, steps=self.steps)
+
+    def _share(self) -> float:
+        """A guess at the share of the batch that is done. It grows: by the blocks executed, and with lanes that end."""
+        ended = 1 - sum(engine.alive() for engine in self.engines) / max(self.lanes, 1)
+        return max(ended, self.steps / (self.steps + HALF_WAY))
 
     def _advance(self) -> bool:
         """Everything waits: let something asynchronous happen. False when there is nothing."""
         if self.loads:
-            seen: set[int] = set()
+            seen = np.zeros(self.ctas, bool)
             due: list[BulkLoad] = []
             rest: list[BulkLoad] = []
             for load in self.loads:  # the oldest of every CTA
-                (rest if load.cta in seen else due).append(load)
-                seen.add(load.cta)
+                fresh = ~seen[load.cta]
+                seen[load.cta] = True
+                due += [load.part(fresh)] if fresh.any() else []
+                rest += [] if fresh.all() else [load.part(~fresh)]
             self.loads = rest
             for load in due:
                 finish_load(self, load)
             return True
-        return self.any_blocked and self.mbarriers.expire()
+        return self.any_blocked and (self.spins.wake() or self.mbarriers.expire())
+
+    def _go_without(self) -> bool:
+        """Only lanes that wait for others of their warp are left: one block without those; the instruction says so."""
+        if self.spins.any_asleep():
+            return False  # the others may come
+        self.patient = False
+        moved = any(engine.step() for engine in self.engines)
+        self.patient = True
+        return moved
 
     def complete_clusters(self) -> None:
         """Start the next phase of the clusters where all threads have arrived."""
@@ -269,6 +334,9 @@ class Machine:
     def _report_deadlock(self) -> None:
         gid = self.block_lanes()
         if not len(gid):
+            return
+        if self.spins.report():  # who else waits, waits for these
+            self.stopped = True
             return
         ended = self.lanes - sum(engine.alive() for engine in self.engines)
         for site in np.unique(self.block_site[gid]).tolist():

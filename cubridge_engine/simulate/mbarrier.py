@@ -8,12 +8,14 @@ is not taken for a deadlock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .shadow import LOW, MAX_BARRIERS, TICK
+from .findings import access_name
+from .shadow import AGENT_MASK, LOW, TICK, site_of
 from .sync import SyncOps
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 OBJECT_BYTES = 8
+FIRST_SLOTS = 16  # mbarriers per CTA there is room for at first
+TO_ENGINE, TO_CLUSTER = 1, 2  # who sees that a barrier was initialised
 FALSE_ANSWERS = 4  # before a wait that leads to nothing is a deadlock
 
 
@@ -30,29 +34,60 @@ class MBarriers:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.slots: dict[int, int] = {}
-        shape = (machine.ctas, MAX_BARRIERS)
+        shape = (machine.ctas, FIRST_SLOTS)
         self.ready = np.zeros(shape, bool)
         self.phase = np.zeros(shape, np.int64)
         self.pending = np.zeros(shape, np.int64)
         self.count = np.zeros(shape, np.int64)
         self.bytes = np.zeros(shape, np.int64)
-        width = machine.shadow.width if machine.shadow else 1
+        shadow = machine.shadow
+        width = shadow.width if shadow else 1
         self.known = np.full((*shape, width), LOW, np.int64)  # released by arrivals so far
         self.done = np.full((*shape, width), LOW, np.int64)  # the same when the last phase completed
-        self.clock = np.full(shape, TICK, np.int64)  # of the copy engine on behalf of this barrier
+        self.initialised_by = np.full(shape, -1, np.int64)  # row of the warp
+        self.published = np.zeros(shape, np.int8)  # TO_ENGINE and TO_CLUSTER, since the initialisation
+        # Copies are completed by agents behind the warps. There may be more barriers than agents.
+        self.agents = shadow.agents - shadow.threads if shadow else 1
+        self.clock = np.full((machine.ctas // machine.team, self.agents), TICK, np.int64)
         self.waits_for = np.full(machine.lanes, -1, np.int32)
         self.waits_cta = np.zeros(machine.lanes, np.int32)
         self.expired = np.zeros(machine.lanes, bool)  # lanes that get a false answer next
         self.false_answers = np.zeros(machine.lanes, np.int64)  # since a phase was last completed
         self.events = 0  # completed phases
+        self.held: list[tuple[int, int, Callable[[], None]]] = []  # CTA, barrier, what the end of its phase lets go
         self._expired_at = -1
 
     def slot(self, offset: int) -> int:
-        """The number of the barrier at a byte offset; beyond ``MAX_BARRIERS`` they share the last."""
+        """The number of the barrier at a byte offset."""
         found = self.slots.get(offset)
         if found is None:
-            found = self.slots[offset] = min(len(self.slots), MAX_BARRIERS - 1)
+            found = self.slots[offset] = len(self.slots)
+            if found >= self.ready.shape[1]:
+                self._grow()
         return found
+
+    def _grow(self) -> None:
+        """Room for twice as many barriers."""
+
+        def wider(x: Array, fill: Any) -> Array:
+            return np.concatenate([x, np.full_like(x, fill)], axis=1)
+
+        self.ready, self.published = wider(self.ready, False), wider(self.published, 0)
+        self.phase, self.pending = wider(self.phase, 0), wider(self.pending, 0)
+        self.count, self.bytes = wider(self.count, 0), wider(self.bytes, 0)
+        self.known, self.done = wider(self.known, LOW), wider(self.done, LOW)
+        self.initialised_by = wider(self.initialised_by, -1)
+
+    def agent(self, ctas: Array, slot: int) -> Array:
+        """The agents that complete copies for the barriers of CTAs; those of one cluster are told apart."""
+        team = self.machine.team
+        first = self.machine.shadow.threads if self.machine.shadow else 0
+        return first + (slot * team + ctas % team) % max(self.agents, 1)
+
+    def time(self, ctas: Array, slot: int) -> Array:
+        """The clock of these agents."""
+        first = self.machine.shadow.threads if self.machine.shadow else 0
+        return self.clock[ctas // self.machine.team, self.agent(ctas, slot) - first]
 
     def offset_of(self, slot: int) -> int:
         """The inverse of ``slot``."""
@@ -62,12 +97,17 @@ class MBarriers:
         """Report misuse."""
         self.machine.findings.add("CB525", site, count, address=self.offset_of(slot), problem=text)
 
-    def init(self, ctas: Array, slot: int, count: Array) -> None:
-        """Set the number of arrivals per phase."""
+    def init(self, ctas: Array, slot: int, count: Array, rows: Array) -> None:
+        """Set the number of arrivals per phase; `rows` are the warps that do it."""
+        self.initialised_by[ctas, slot], self.published[ctas, slot] = rows, 0
         self.ready[ctas, slot] = True
         self.phase[ctas, slot] = 0
         self.count[ctas, slot] = self.pending[ctas, slot] = count
         self.bytes[ctas, slot] = 0
+
+    def publish(self, rows: Array, to: int) -> None:
+        """Warps publish the barriers that they have initialised."""
+        self.published[np.isin(self.initialised_by, rows)] |= to
 
     def update(self, ctas: Array, slot: int, arrivals: Array, nbytes: Array, site: int) -> None:
         """Subtract arrivals and add expected bytes for distinct CTAs; completes phases."""
@@ -92,6 +132,10 @@ class MBarriers:
         self.pending[ctas, slot] = self.count[ctas, slot]
         self.done[ctas, slot] = np.maximum(self.done[ctas, slot], self.known[ctas, slot])
         self.events += 1
+        for cta, number, let_go in self.held:
+            if number == slot and cta in ctas:
+                let_go()
+        self.held = [h for h in self.held if h[1] != slot or h[0] not in ctas]
         waiting = np.flatnonzero(self.machine.blocked & (self.waits_for == slot))
         gid = waiting[np.isin(self.waits_cta[waiting], ctas)]
         if len(gid):
@@ -105,15 +149,19 @@ class MBarriers:
             shadow.tick(np.unique(rows))
             np.maximum.at(self.known, (ctas, np.full(len(ctas), slot)), shadow.limit[rows])
 
-    def copied(self, cta: int, slot: int, nbytes: int, site: int) -> Any:
-        """A bulk copy of `nbytes` has completed; returns the clock its writes get."""
-        clock = self.clock[cta, slot]
+    def copied(self, ctas: Array, slot: int, nbytes: int, site: int) -> None:
+        """Bulk copies of `nbytes` each, counted by the barriers of distinct CTAs, have completed."""
         shadow = self.machine.shadow
         if shadow is not None:
-            self.known[cta, slot, shadow.threads + slot] = clock + LOW
-        self.clock[cta, slot] += TICK
-        self.update(np.array([cta]), slot, np.array([0]), np.array([-nbytes]), site)
-        return clock
+            agent = self.agent(ctas, slot)
+            self.known[ctas, slot, agent] = self.time(ctas, slot) + LOW
+            self.clock[ctas // self.machine.team, agent - shadow.threads] += TICK
+        self.update(ctas, slot, np.zeros(len(ctas), np.int64), np.full(len(ctas), -nbytes), site)
+
+    def hand_on(self, ctas: Array, offset: int, agent: int, clock: int) -> None:
+        """What waits for the barriers learns of an agent's accesses up to `clock`."""
+        known = self.known[ctas, self.slot(offset), agent]
+        self.known[ctas, self.slot(offset), agent] = np.maximum(known, np.int64(clock) + LOW)
 
     def expire(self) -> bool:
         """Give every blocked lane a false answer; False when some of them have led to nothing."""
@@ -158,7 +206,50 @@ class MBarrierOps(SyncOps):
         lanes, cta, offset = self._barriers(address, m, site, True)
         for at in np.unique(offset).tolist():
             here = offset == at
-            self.machine.mbarriers.init(cta[here], self.machine.mbarriers.slot(at), count[lanes[here]].astype(np.int64))
+            who = lanes[here]
+            slot = self.machine.mbarriers.slot(at)
+            self.machine.mbarriers.init(cta[here], slot, count[who].astype(np.int64), self.row[who])
+
+    def mbarrier_fence(self, m: Array | None) -> None:
+        """fence.mbarrier_init: other CTAs of the cluster and the copy engine see what the warp has initialised."""
+        rows = self.warp_row[self.active(m).reshape(-1, 32).any(1)]
+        self.machine.mbarriers.publish(rows, TO_ENGINE | TO_CLUSTER)
+        self.cluster_fence(m)
+
+    def cluster_fence(self, m: Array | None) -> None:
+        """A fence of cluster scope or wider: what a relaxed arrival at the cluster barrier hands on later."""
+        machine = self.machine
+        if machine.shadow is not None and machine.team > 1:
+            rows = self.warp_row[self.active(m).reshape(-1, 32).any(1)]
+            machine.shadow.tick(rows)
+            machine.cluster_fenced[rows] = machine.shadow.limit[rows]
+            machine.mbarriers.publish(rows, TO_CLUSTER)
+
+    def check_published(self, ctas: Array, offset: int, lanes: Array, engine: bool, site: int) -> None:
+        """Report barriers (of `ctas`, at a byte offset) whose initialisation who uses them need not see.
+
+        Users are `lanes` of other CTAs, or the copy `engine` on behalf of them.
+        """
+        barriers, shadow = self.machine.mbarriers, self.machine.shadow
+        if shadow is None or not len(ctas):
+            return
+        slot, row = barriers.slot(offset), self.row[lanes]
+        entry = shadow.write[shadow.cells(offset + ctas * self.machine.shared_size, OBJECT_BYTES)[:, 0]]
+        agent = entry & AGENT_MASK
+        fresh = barriers.ready[ctas, slot] & (agent < shadow.threads)
+        state, remote = barriers.published[ctas, slot], ctas != self.cta[lanes]
+        # fence.proxy.async on the way to this warp does as well.
+        visible = entry <= shadow.limit.reshape(-1)[row * shadow.width + shadow.width - shadow.agents + agent]
+        checks = [("CB543", remote & (state & TO_CLUSTER == 0))]
+        if engine:
+            checks.append(("CB545", ~remote & (state & TO_ENGINE == 0) & ~visible))
+        for code, missing in checks:
+            found = missing & fresh
+            if found.any():
+                self.machine.findings.add(
+                    code, site, int(found.sum()), site_of(int(entry[found][0])),
+                    access=access_name(self.machine.code[site]), buffer=self.machine.launch.kernel.name_shared(offset),
+                )  # fmt: skip
 
     def mbarrier_inval(self, address: Array, m: Array | None, site: int) -> None:
         """The object is ordinary memory again."""
@@ -177,7 +268,7 @@ class MBarrierOps(SyncOps):
         for at in np.unique(offset).tolist():
             here = offset == at
             slot, target, who = barriers.slot(at), cta[here], lanes[here]
-            state[who] = barriers.phase[target, slot]
+            state[who] = barriers.phase[target, slot] | barriers.pending[target, slot] << 32
             arrivals = np.zeros(ctas, np.int64)
             expected = np.zeros(ctas, np.int64)
             if count is not None:
@@ -185,6 +276,8 @@ class MBarrierOps(SyncOps):
             if nbytes is not None:
                 np.add.at(expected, target, nbytes[who].astype(np.int64))
             touched = np.unique(target)
+            if self.machine.team > 1:
+                self.check_published(target, at, who, False, site)
             if count is not None:
                 pair = np.unique(self.row[who] * ctas + target)
                 barriers.release(pair // ctas, pair % ctas, slot)
@@ -205,7 +298,7 @@ class MBarrierOps(SyncOps):
         lanes, cta, offset = self._barriers(address, m, site, False)
         go = np.ones(self.count, bool)
         answer = np.ones(self.count, bool)
-        wanted = phase[lanes].astype(np.int64)
+        wanted = phase[lanes].astype(np.int64) & 0xFFFFFFFF  # of a state, the phase
         for at in np.unique(offset).tolist():
             here = offset == at
             slot, target, who = barriers.slot(at), cta[here], lanes[here]
@@ -253,8 +346,8 @@ class MBarrierOps(SyncOps):
                 self.machine.mbarriers.release(pair // self.machine.ctas, pair % self.machine.ctas, slot)
 
     # -- clusters
-    def cluster_barrier(self, kind: str, m: Array | None, site: int) -> None:
-        """barrier.cluster.arrive and .wait."""
+    def cluster_barrier(self, kind: str, m: Array | None, site: int, relaxed: bool = False) -> None:
+        """barrier.cluster.arrive and .wait; a `relaxed` arrival hands on what was fenced before."""
         machine = self.machine
         mask = self.active(m)
         gid = self.gid[mask]
@@ -264,9 +357,12 @@ class MBarrierOps(SyncOps):
         if kind == "arrive":
             machine.cluster_phase_of[gid] = machine.cluster_phase[cluster]
             rows = np.unique(self.row[mask])
+            if not relaxed:
+                machine.mbarriers.publish(rows, TO_CLUSTER)
             if machine.shadow is not None:
                 machine.shadow.tick(rows)
-                np.maximum.at(machine.cluster_known, rows // machine.warps // machine.team, machine.shadow.limit[rows])
+                known = machine.cluster_fenced[rows] if relaxed else machine.shadow.limit[rows]
+                np.maximum.at(machine.cluster_known, rows // machine.warps // machine.team, known)
             machine.cluster_arrived += np.bincount(cluster, minlength=len(machine.cluster_arrived))
             machine.complete_clusters()
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass, field
 
 from ..diagnostics import Diagnostic, make
@@ -38,6 +39,7 @@ _DECLARATION = re.compile(
     r"(?:\.(?:visible|extern|weak|common)\s+)*\.(shared|local|const|global|param)\b\s*(.*)$", re.S
 )
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?$")
 _NAME = re.compile(r"[A-Za-z_$%][\w$.%]*$")
 
 
@@ -278,6 +280,8 @@ class _Reader:
             return Imm(int(text[2:], 16), 32 if text[1] in "fF" else 64)
         if _NUMBER.match(text):
             return Imm(parse_int(text))
+        if _DECIMAL.match(text):  # of 64 bits, as inline assembly writes the zeros of an accumulator
+            return Imm(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
         return self.name(text, names)
 
     def name(self, text: str, names: dict[str, str]) -> Operand:

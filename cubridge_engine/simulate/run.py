@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, Severity, make
 from .buffers import Buffer, Heap
-from .counts import BankSite, Counts
+from .counts import BankSite, Counts, LineCost, line_costs
 from .emit import PARAM_BASE
 from .findings import Findings, Sources
+from .global_races import GlobalRaces
 from .kernel import Kernel
-from .machine import Launch, Machine, Schedule
+from .machine import Launch, Machine, Schedule, lanes_together
 from .model import Param, Program
 from .ptx import parse
 from .tensormap import TensorMap
@@ -25,9 +26,11 @@ Array = NDArray[Any]
 Triple = tuple[int, int, int]
 
 CHECKERS = frozenset({"races", "banks"})  # bounds, alignment, roles and barriers are always checked
-MAX_LANES = 8192  # lanes of a batch: register arrays stay in the cache
+MAX_LANES = 8192  # lanes that execute a block together: the registers it uses stay in the cache
+MAX_BATCH = 16384  # lanes of a batch
 SHADOW_BYTES = 1 << 28  # of a batch, at most
 MAX_THREADS = 1024
+CLUSTER_WARPS = 240  # that the checker of races tells apart, beside the copy engine
 MAP_BYTES = 128
 
 
@@ -42,6 +45,8 @@ class Run:
     cpu_seconds: float = 0.0
     cancelled: bool = False
     bank_lines: dict[int, BankSite] = field(default_factory=dict[int, BankSite])  # by line of the kernel's file
+    ctas: int = 0
+    warps: int = 0  # of all CTAs together
 
     @property
     def ok(self) -> bool:
@@ -149,9 +154,19 @@ class Module:
             launcher.check_outputs()
         lines = _bank_lines(counts, findings)
         seconds = time.perf_counter() - started
-        cancelled = stop and not findings.has("CB520") and not findings.has("CB532") and not findings.has("CB528")
+        cancelled = stop and not any(map(findings.has, ("CB520", "CB528", "CB532", "CB542")))
         cpu = time.process_time() - cpu
-        return Run(launcher.outputs(), findings.diagnostics(), counts, seconds, cpu, cancelled, lines)
+        ctas = int(np.prod(g))
+        warps = ctas * -(-int(np.prod(b)) // 32)
+        return Run(launcher.outputs(), findings.diagnostics(), counts, seconds, cpu, cancelled, lines, ctas, warps)
+
+    def line_costs(self, kernel: str, run: Run, *, calls: bool = False) -> dict[int, LineCost]:
+        """What each 1-based line of the kernel's own file did in a run of `kernel`; line 0 is all that has no place.
+
+        With `calls`, a line that calls a function has what was inlined there too.
+        """
+        ready = self.kernel(kernel)
+        return line_costs(run.counts, ready.flow, run.warps, ready.home, calls)
 
     @staticmethod
     def _check(
@@ -170,6 +185,8 @@ class Module:
             reason, hint = f"{len(args)} arguments", f"the kernel takes {len(function.params)}"
         elif any(g % c for g, c in zip(grid, cluster, strict=True)):
             reason, hint = f"the grid {grid} is no multiple of the cluster", f"{cluster}"
+        elif int(np.prod(cluster)) * -(-threads // 32) > CLUSTER_WARPS:
+            reason, hint = f"a cluster of {int(np.prod(cluster)) * -(-threads // 32)} warps", f"at most {CLUSTER_WARPS}"
         return make("CB512", None, reason=reason, hint=hint) if reason else None
 
 
@@ -180,6 +197,7 @@ def _triple(extents: Sequence[int]) -> Triple:
 
 def _bank_lines(counts: Counts, findings: Findings) -> dict[int, BankSite]:
     lines: dict[int, BankSite] = {}
+    counts.settle()
     for site, entry in counts.banks.items():
         span, _ = findings.place(site)
         if span is not None:
@@ -187,6 +205,26 @@ def _bank_lines(counts: Counts, findings: Findings) -> dict[int, BankSite]:
             total.ideal += entry.ideal
             total.actual += entry.actual
     return lines
+
+
+def _run_together(machines: list[Machine], waiting: list[Machine]) -> bool:
+    """Run batches until each has ended or waits for memory that the others do not write: those are left in `waiting`.
+
+    Returns True when one was stopped.
+    """
+    moved = True
+    while moved:
+        moved = False
+        for machine in machines:
+            before = machine.steps
+            machine.run(last=False)
+            if machine.stopped:
+                return True
+            moved |= machine.waiting and machine.steps > before
+        machines = [m for m in machines if m.waiting]
+        moved &= len(machines) > 1
+    waiting[:] = machines
+    return False
 
 
 class _Launcher:
@@ -266,7 +304,7 @@ class _Launcher:
         progress: Callable[[float], None] | None, cancel: Callable[[], bool] | None, max_steps: int,
     ) -> bool:  # fmt: skip
         """Run all batches; True when a launch was stopped before its end."""
-        batches = list(self._batches(dynamic_shared))
+        batches = list(self._batches(dynamic_shared, schedule))
         done = 0
 
         def tick(share: float) -> bool:
@@ -279,17 +317,29 @@ class _Launcher:
         launch = Launch(
             self.kernel, self.heap, params, addresses, self.tensor_maps, places, self.grid, self.block,
             self.cluster, dynamic_shared, schedule, checkers, self.findings, self.counts,
-            max_steps, tick,
+            max_steps, tick, self._global_races() if "races" in checkers else None,
         )  # fmt: skip
+        waiting: list[Machine] = []
         for number, index in enumerate(batches):
-            machine = Machine(launch, index, number == 0)
-            machine.run()
+            stopped = _run_together([*waiting, Machine(launch, index, number == 0)], waiting)
             done = number + 1
-            if machine.stopped or tick(0.0):
-                return machine.stopped or done < len(batches)
-        return False
+            if stopped or tick(0.0):
+                return stopped or done < len(batches)
+        for machine in waiting:  # no other batch is left that could write what they wait for
+            machine.run()
+        return any(machine.stopped for machine in waiting)
 
-    def _batches(self, dynamic_shared: int) -> Iterable[Array]:
+    def _global_races(self) -> GlobalRaces | None:
+        """The checker of global memory; None where there is nothing that the kernel may write."""
+        if not any(b.role != "in" and b.nbytes for b in self.buffers):
+            return None
+        place = np.indices(self.grid[::-1]).reshape(3, -1)[::-1]  # x, y, z of every CTA, x fastest
+        extents = np.array(self.cluster)[:, None]
+        corner = place // extents * extents
+        cluster_of = corner[0] + self.grid[0] * (corner[1] + self.grid[1] * corner[2])
+        return GlobalRaces(self.heap, self.kernel.order, cluster_of, self.findings)
+
+    def _batches(self, dynamic_shared: int, schedule: Schedule) -> Iterable[Array]:
         """CTA indices (n, 3). CTAs of equal blockIdx.x come together: they tend to take equally long."""
         x, y, z = self.grid
         index = np.stack(np.meshgrid(np.arange(x), np.arange(y), np.arange(z), indexing="ij"), -1).reshape(-1, 3)
@@ -300,7 +350,10 @@ class _Launcher:
             index = index[np.lexsort((*(index % extents).T, *(index // extents).T))]
         # The shadow holds a write entry and one read entry per warp of the cluster for every granule.
         shadow = (self.kernel.shared_bytes + dynamic_shared) // self.kernel.granule * 8 * (1 + threads // 32 * cluster)
-        size = max(min(MAX_LANES // threads, SHADOW_BYTES // max(shadow, 1)) // cluster, 1) * cluster
+        lanes = min(MAX_BATCH // threads, MAX_LANES // lanes_together(self.kernel, threads, schedule.order))
+        size = max(min(lanes, SHADOW_BYTES // max(shadow, 1)) // cluster, 1)
+        teams = len(index) // cluster
+        size = -(-teams // -(-teams // size)) * cluster  # batches of equal size
         for start in range(0, len(index), size):
             yield index[start : start + size]
 

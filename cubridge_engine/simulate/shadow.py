@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .findings import Findings, access_name
+from .findings import Findings, access_name, bare
 from .model import Instruction
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LOW = TICK - 1
 PENDING = np.int64(0x7FFF_FFF0) << np.int64(32)
 AGENT_MASK = np.int64(0xFF)
 MAX_AGENTS = 256
-MAX_BARRIERS = 64  # mbarriers per CTA that are told apart
+MAX_BARRIERS = 64  # agents that complete copies for mbarriers; with more barriers than these, several share one
 
 
 def site_of(entry: int) -> int:
@@ -57,20 +57,20 @@ class Shadow:
         rows = np.arange(ctas * warps)
         self.agent_of = rows // warps % team * warps + rows % warps
         self.clock = np.full(ctas * warps, TICK, np.int64)
+        self._stamp = self.clock + self.agent_of
         self.limit = np.full((ctas * warps, self.width), LOW, np.int64)
         self.name_at: Callable[[int], str] = lambda offset: f"shared memory at byte {offset}"
 
     # -- time
     def now(self, row: Array, lane: Array, site: int) -> Array:
         """The entries of accesses made now by these lanes."""
-        return self.clock[row] + (
-            (lane.astype(np.int64) << np.int64(8)) + (self.agent_of[row] + (np.int64(site) << np.int64(13)))
-        )
+        return self._stamp[row] + ((lane << 8) + (site << 13))
 
     def tick(self, rows: Array) -> None:
         """Start a new epoch of the (distinct) warps; what they did up to now is in their ``limit`` afterwards."""
         self.limit[rows, self.agent_of[rows]] = self.clock[rows] + LOW
         self.clock[rows] += TICK
+        self._stamp[rows] += TICK
 
     def learn(self, rows: Array, known: Array) -> None:
         """Give the (distinct) warps the knowledge `known` (rows, width)."""
@@ -130,9 +130,55 @@ class Shadow:
         else:
             self.write[cells[mine]] = np.broadcast_to(entry[:, None], cells.shape)[mine]
 
-    def hold(self, cells: Array, row: Array, lane: Array, site: int) -> None:
-        """Note reads of the asynchronous proxy (wgmma operands, bulk stores), in flight until ``release``."""
-        entry = self.read(cells, row, lane, site)
+    def hold(self, cells: Array, row: Array, lane: Array, site: int, group: Array) -> Array:
+        """Note reads of the asynchronous proxy (wgmma operands, bulk stores), in flight until ``release``.
+
+        `cells` (lanes, granules); `group` is what will be waited for. Returns the entries noted, one per lane.
+        """
+        entry = self._last_write(cells, row, lane, site)
+        self._check_held(entry, cells, row, site)
+        noted = self._in_flight(row, lane, site, group)
+        self.reads.reshape(-1)[cells * self.threads + self.agent_of[row][:, None]] = noted[:, None]
+        return noted
+
+    def hold_shared(self, cells: Array, row: Array, lane: Array, site: int, group: Array) -> Array:
+        """Like ``hold`` for cells (groups, granules) that four neighbouring warps read: `row`, `lane`: (groups, 4).
+
+        Most operands come from one copy, so that the newest entry speaks for all.
+        """
+        entry = self.write[cells]
+        newest = entry.max(1)[:, None]
+        agent = newest & AGENT_MASK
+        known = self.limit.reshape(-1)
+        first = row * self.width + agent
+        quick = bool(entry.all()) and not ((entry ^ newest) & AGENT_MASK).any() and (newest <= known[first]).all()
+        quick = quick and ((agent >= self.threads) | (newest <= known[first + self.agents])).all()
+        if not quick:
+            every = np.repeat(cells, row.shape[1], axis=0)
+            self._check_held(self._last_write(every, row.ravel(), lane.ravel(), site), every, row.ravel(), site)
+        noted = self._in_flight(row, lane, site, group)
+        self._quads()[self._quad_index(cells, row)] = noted[:, None, :]
+        return noted
+
+    def read_by_engine(self, cells: Array, row: Array, lane: Array, site: int) -> None:
+        """Check reads that the asynchronous proxy makes at once (the old values of a reduction)."""
+        self._check_held(self._last_write(cells, row, lane, site), cells, row, site)
+
+    def _quads(self) -> Array:
+        """The read entries, by four neighbouring warps."""
+        return self.reads.reshape(-1, 4)
+
+    def _quad_index(self, cells: Array, row: Array) -> Array:
+        return cells * (self.threads // 4) + (self.agent_of[row[:, 0]] // 4)[:, None]
+
+    def _in_flight(self, row: Array, lane: Array, site: int, group: Array) -> Array:
+        """Entries of reads in flight: the clock also tells the last groups apart, which are waited for one by one."""
+        return (self.now(row, lane, site) & LOW) | (PENDING + ((group & np.int64(0xF)) << np.int64(32)))
+
+    def _check_held(self, entry: Array, cells: Array, row: Array, site: int) -> None:
+        """Report what is uninitialised, and generic writes that no proxy fence has made visible."""
+        if not entry.all():
+            self._uninitialised(entry == 0, cells, row, site)
         agent = entry & AGENT_MASK
         visible = self.limit.reshape(-1)[(row * self.width + self.agents)[:, None] + agent]
         unfenced = (agent < self.threads) & (entry > visible) & (entry < PENDING) & (entry != 0)
@@ -143,16 +189,27 @@ class Shadow:
                 "CB530", site, int(unfenced.sum()), site_of(e), access=access_name(self.findings.code[site]),
                 buffer=self.where(int(cells[i, j])), other_warp=self.agent_name(e & 0xFF),
             )  # fmt: skip
-        index = cells * self.threads + self.agent_of[row][:, None]
-        flat = self.reads.reshape(-1)
-        flat[index] = (flat[index] & LOW) | PENDING
 
-    def release(self, cells: Array, row: Array) -> None:
-        """End in-flight reads: from now on they are reads made at the present time of the warp."""
+    def release(self, cells: Array, row: Array, noted: Array) -> None:
+        """End in-flight reads (those still `noted`): they become reads made at the present time of the warp."""
         index = cells * self.threads + self.agent_of[row][:, None]
-        flat = self.reads.reshape(-1)
-        entry = flat[index]
-        flat[index] = np.where(entry >= PENDING, (entry & LOW) | self.clock[row][:, None], entry)
+        self._let_go(self.reads.reshape(-1), index, noted[:, None], ((noted & LOW) | self.clock[row])[:, None])
+
+    def release_at(self, cells: Array, row: Array, noted: Array, clock: int) -> None:
+        """Like ``release``, but they become reads of an earlier epoch of the warp."""
+        index = cells * self.threads + self.agent_of[row][:, None]
+        self._let_go(self.reads.reshape(-1), index, noted[:, None], ((noted & LOW) | np.int64(clock))[:, None])
+
+    def release_shared(self, cells: Array, row: Array, noted: Array) -> None:
+        """The end of ``hold_shared``."""
+        done = ((noted & LOW) | self.clock[row])[:, None, :]
+        self._let_go(self._quads(), self._quad_index(cells, row), noted[:, None, :], done)
+
+    @staticmethod
+    def _let_go(reads: Array, index: Array, noted: Array, done: Array) -> None:
+        entry = reads[index]
+        mine = entry == noted
+        reads[index] = np.broadcast_to(done, entry.shape) if mine.all() else np.where(mine, done, entry)
 
     def agent_name(self, agent: int) -> str:
         """An agent in words."""
@@ -186,10 +243,10 @@ class Shadow:
                 count, place = int(chosen.sum()), self.where(int(cells[i, j]))
                 warp = self.agent_name(int(self.agent_of[row[i]]))
                 if kind == "flight":
-                    self.findings.add("CB517", site, count, source, access=access, buffer=place, other=_bare(what))
+                    self.findings.add("CB517", site, count, source, access=access, buffer=place, other=bare(what))
                 elif kind == "between":
                     self.findings.add(
-                        "CB516", site, count, source, access=f"{access} by {warp}", buffer=place, other=_bare(what),
+                        "CB516", site, count, source, access=f"{access} by {warp}", buffer=place, other=bare(what),
                         other_warp=self.agent_name(e & 0xFF),
                     )  # fmt: skip
                 else:
@@ -208,9 +265,6 @@ class Shadow:
 
 
 def _atomic(ins: Instruction) -> bool:
+    if ins.parts[0] == "cp" and "reduce" in ins.parts:
+        return True
     return ins.parts[0] in ("atom", "red") or (ins.parts[0] == "mbarrier" and not ins.has("init", "inval"))
-
-
-def _bare(text: str) -> str:
-    """Without the article, and without "asynchronous", which the sentence says itself."""
-    return text.removeprefix("an ").removeprefix("a ").removeprefix("asynchronous ")

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .access import MemoryOps
+from .access import WINDOW
+from .emit import GLOBAL_BASE, SHARED_BASE
+from .wmma import WmmaOps
 
 Array = NDArray[Any]
 
@@ -41,7 +43,7 @@ class PendingCopy:
         )  # fmt: skip
 
 
-class SyncOps(MemoryOps):
+class SyncOps(WmmaOps):
     """cp.async, bar, trap; the methods generated code calls."""
 
     # -- cp.async
@@ -55,7 +57,7 @@ class SyncOps(MemoryOps):
         if not len(chosen):
             return
         values = self._cp_source(chosen, lanes is None, source, size, source_size, site)
-        machine.counts.bytes["shared write"] += len(offset) * size
+        machine.counts.moved("shared write", site, len(offset), size)
         self._bank(offset, size, lanes, site)
         cells = noted = None
         row = self.row[chosen]
@@ -82,7 +84,8 @@ class SyncOps(MemoryOps):
         lanes, offset = self._global_offsets(source, size, mask, site, False)
         rows = machine.heap.data.reshape(-1, size)[offset // size] if machine.heap.size % size == 0 else None
         assert rows is not None
-        machine.counts.bytes["global read"] += len(offset) * size
+        machine.counts.moved("global read", site, len(offset), size)
+        self._global_access("read", offset, size, lanes, site)
         if lanes is None:
             return rows
         values = np.zeros((self.count, size), np.uint8)
@@ -192,12 +195,38 @@ class SyncOps(MemoryOps):
             present = self.active(m).reshape(-1, 32).any(1)
             self.machine.shadow.tick(self.warp_row[present])
 
+    def spin(self, m: Array | None, site: int) -> None:
+        """Lanes take the way back of a loop that waits for memory: they sleep (see ``spins``)."""
+        gid = self.gid if m is None else self.gid[m]
+        if len(gid):
+            self.machine.spins.sleep(gid, site)
+
+    def polled(self, address: Array, nbytes: int, m: Array | None, site: int) -> None:
+        """A read of such a loop has been executed."""
+        value = address.astype(np.int64)
+        low = value & 0xFFFFFFFF
+        shared = (value == low) | ((value >= SHARED_BASE) & (value < SHARED_BASE + WINDOW))
+        cta, inside = self.shared_target(low)
+        chosen = np.flatnonzero(self.active(m))
+        self.machine.spins.polled(
+            self.gid[chosen],
+            np.where(shared, inside, value - GLOBAL_BASE)[chosen],
+            np.where(shared, cta, -1)[chosen],
+            nbytes,
+            site,
+        )
+
     def trap(self, what: str, m: Array | None, site: int) -> None:
         """The kernel stops itself."""
         count = self.count if m is None else int(m.sum())
         if count:
             self.machine.findings.add("CB528", site, count, what=what)
             self.machine.stopped = True
+
+    def device_fence(self, m: Array | None) -> None:
+        """A fence that other CTAs take part in, such as ``__threadfence()``."""
+        if self.machine.global_races is not None:
+            self.machine.global_races.fence(self.machine, self.warp_row[self.active(m).reshape(-1, 32).any(1)])
 
     def proxy_fence(self, m: Array | None) -> None:
         """fence.proxy.async: generic writes before it are visible to the asynchronous proxy."""

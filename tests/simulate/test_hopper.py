@@ -261,3 +261,12 @@ def tid_of_elements() -> np.ndarray:
         for i in range(32):
             tid[t // 32 * 16 + t % 32 // 4 + i // 2 % 2 * 8, i // 4 * 8 + t % 4 * 2 + i % 2] = t
     return tid
+
+
+def test_bulk_copies_of_two_ctas_that_share_a_buffer(hopper):
+    """Both double the same floats in place: each reads what the other writes, and both write it."""
+    module = hopper()
+    both = Buffer(np.ones(256, np.float32), "inout", "both")
+    for ctas, codes in ((1, set()), (2, {"CB524", "CB540"})):
+        run = module.launch(kernel(module, "plain_bulk"), (ctas,), (64,), [both, both, 256], dynamic_shared=1024)
+        assert {f.code for f in run.findings} == codes, [f.message for f in run.findings]

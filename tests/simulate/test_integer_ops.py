@@ -99,6 +99,50 @@ def dp4a(a: int, b: int, c: int, sa: bool, sb: bool) -> int:
     return c + sum(byte(a, i, sa) * byte(b, i, sb) for i in range(4))
 
 
+def parts(x: int, count: int, sign: bool) -> list[int]:
+    bits = 32 // count
+    return [signed(x >> bits * i, bits) if sign else x >> bits * i & ((1 << bits) - 1) for i in range(count)]
+
+
+def packed(values: list[int]) -> int:
+    bits = 32 // len(values)
+    return sum((v & ((1 << bits) - 1)) << bits * i for i, v in enumerate(values))
+
+
+def each(f, count: int, signs: tuple[bool, bool] = (False, False), low: int | None = None, high: int | None = None):
+    """A function of pairs of parts of two words, clamped where limits are given."""
+
+    def apply(a: int, b: int) -> list[int]:
+        found = [f(x, y) for x, y in zip(parts(a, count, signs[0]), parts(b, count, signs[1]), strict=True)]
+        return [v if low is None or high is None else max(low, min(high, v)) for v in found]
+
+    return apply
+
+
+def dp2a(a: int, b: int, c: int, high: bool, sa: bool, sb: bool) -> int:
+    left, right = parts(a, 2, sa), parts(b, 4, sb)[2 * high : 2 * high + 2]
+    return c + sum(x * y for x, y in zip(left, right, strict=True))
+
+
+def nth_set(mask: int, base: int, offset: int) -> int:
+    """fns, as the manual's program says it."""
+    base, offset = base & 31, signed(offset, 32)
+    if offset == 0:
+        return base if mask >> base & 1 else -1
+    step, left, at = (1 if offset > 0 else -1), abs(offset) - 1, base
+    while 0 <= at < 32:
+        if mask >> at & 1:
+            if left == 0:
+                return at
+            left -= 1
+        at += step
+    return -1
+
+
+def clamp32(x: int) -> int:
+    return max(-(1 << 31), min((1 << 31) - 1, x))
+
+
 # instruction, operand bits, result bits, reference on unsigned operands
 CASES = [
     ("add.s32 %x0, %a, %b;", (32, 32), 32, lambda a, b: a + b),
@@ -168,6 +212,85 @@ CASES = [
     ("cvt.u16.u32 %x0, %a;", (32,), 16, lambda a: a),
     ("cvt.sat.s8.s32 %x0, %a;", (32,), 32, lambda a: max(-128, min(127, signed(a, 32)))),
     ("cvt.sat.u8.s32 %x0, %a;", (32,), 32, lambda a: max(0, min(255, signed(a, 32)))),
+    # Carries: the low words make the flag that the high words take.
+    (
+        "{.reg .b32 l; add.cc.u32 l, %a, %b; addc.u32 %x0, %c, %d;}",
+        (32,) * 4,
+        32,
+        lambda a, b, c, d: c + d + (a + b >> 32),
+    ),
+    (
+        "{.reg .b32 l; add.cc.s32 l, %a, %b; addc.cc.s32 l, %c, %d; addc.s32 %x0, 0, 0;}",
+        (32,) * 4,
+        32,
+        lambda a, b, c, d: c + d + (a + b >> 32) >> 32,
+    ),
+    ("{.reg .b64 l; add.cc.u64 l, %a, %b; addc.u64 %x0, %a, %b;}", (64, 64), 64, lambda a, b: a + b + (a + b >> 64)),
+    ("{.reg .b32 l; sub.cc.u32 l, %a, %b; subc.u32 %x0, %c, %d;}", (32,) * 4, 32, lambda a, b, c, d: c - d - (a < b)),
+    (
+        "{.reg .b32 l; sub.cc.u32 l, %a, %b; subc.cc.u32 l, %c, %d; subc.u32 %x0, 0, 0;}",
+        (32,) * 4,
+        32,
+        lambda a, b, c, d: -((d << 32 | b) > (c << 32 | a)),
+    ),
+    (
+        "{.reg .b32 l; mad.lo.cc.u32 l, %a, %b, %c; madc.hi.u32 %x0, %a, %b, %d;}",
+        (32,) * 4,
+        32,
+        lambda a, b, c, d: a * b + (d << 32 | c) >> 32,
+    ),
+    (
+        "{.reg .b32 l; mad.lo.cc.s32 l, %a, %b, %c; madc.hi.cc.s32 l, %a, %b, %d; addc.u32 %x0, 0, 0;}",
+        (32,) * 4,
+        32,
+        lambda a, b, c, d: ((signed(a, 32) * signed(b, 32) >> 32) % 2**32 + d + ((a * b) % 2**32 + c >> 32)) >> 32,
+    ),
+    ("add.sat.s32 %x0, %a, %b;", (32, 32), 32, S(lambda a, b: clamp32(a + b), 32)),
+    ("sub.sat.s32 %x0, %a, %b;", (32, 32), 32, S(lambda a, b: clamp32(a - b), 32)),
+    ("mad.hi.sat.s32 %x0, %a, %b, %c;", (32,) * 3, 32, S(lambda a, b, c: clamp32((a * b >> 32) + c), 32)),
+    # Two halves at once.
+    ("add.u16x2 %x0, %a, %b;", (32, 32), 32, lambda a, b: packed(each(lambda x, y: x + y, 2)(a, b))),
+    ("add.s16x2 %x0, %a, %b;", (32, 32), 32, lambda a, b: packed(each(lambda x, y: x + y, 2)(a, b))),
+    ("min.u16x2 %x0, %a, %b;", (32, 32), 32, lambda a, b: packed(each(min, 2)(a, b))),
+    ("max.s16x2 %x0, %a, %b;", (32, 32), 32, lambda a, b: packed(each(max, 2, (True, True))(a, b))),
+    ("min.relu.s16x2 %x0, %a, %b;", (32, 32), 32, lambda a, b: packed(each(min, 2, (True, True), 0, 2**15)(a, b))),
+    ("max.relu.s32 %x0, %a, %b;", (32, 32), 32, S(lambda a, b: max(a, b, 0), 32)),
+    # Parts of a word.
+    ("vadd4.u32.u32.u32 %x0, %a, %b, %c;", (32,) * 3, 32, lambda a, b, c: packed(each(lambda x, y: x + y, 4)(a, b))),
+    (
+        "vsub2.s32.s32.s32.sat %x0, %a, %b, %c;",
+        (32,) * 3,
+        32,
+        lambda a, b, c: packed(each(lambda x, y: x - y, 2, (True, True), -(2**15), 2**15 - 1)(a, b)),
+    ),
+    (
+        "vabsdiff4.u32.u32.u32.add %x0, %a, %b, %c;",
+        (32,) * 3,
+        32,
+        lambda a, b, c: c + sum(each(lambda x, y: abs(x - y), 4)(a, b)),
+    ),
+    (
+        "vabsdiff2.u32.s32.s32.sat %x0, %a, %b, %c;",
+        (32,) * 3,
+        32,
+        lambda a, b, c: packed(each(lambda x, y: abs(x - y), 2, (True, True), 0, 2**16 - 1)(a, b)),
+    ),
+    (
+        "vavrg4.u32.u32.u32 %x0, %a, %b, %c;",
+        (32,) * 3,
+        32,
+        lambda a, b, c: packed(each(lambda x, y: x + y + 1 >> 1, 4)(a, b)),
+    ),
+    ("vmax2.s32.s32.s32 %x0, %a, %b, %c;", (32,) * 3, 32, lambda a, b, c: packed(each(max, 2, (True, True))(a, b))),
+    ("vset4.u32.u32.lt %x0, %a, %b, %c;", (32,) * 3, 32, lambda a, b, c: packed(each(lambda x, y: x < y, 4)(a, b))),
+    ("dp2a.lo.s32.s32 %x0, %a, %b, %c;", (32,) * 3, 32, lambda a, b, c: dp2a(a, b, c, False, True, True)),
+    ("dp2a.hi.u32.s32 %x0, %a, %b, %c;", (32,) * 3, 32, lambda a, b, c: dp2a(a, b, c, True, False, True)),
+    (
+        "{.reg .b32 n; .reg .b32 o; and.b32 n, %b, 31; and.b32 o, %c, 15; sub.s32 o, o, 7; fns.b32 %x0, %a, n, o;}",
+        (32,) * 3,
+        32,
+        lambda a, b, c: nth_set(a, b, (c & 15) - 7),
+    ),
 ]
 
 
@@ -256,3 +379,33 @@ def test_jump_table(lab):
     """
     (got,) = lab.run(body, [a], [32])
     assert got.tolist() == [int(x) + 11 for x in a]
+
+
+WIDE = """{.reg .b128 q, p; .reg .b64 l, h;
+  mov.b128 q, {%a, %b}; st.shared.b128 [slot], q; ld.shared.b128 p, [slot]; mov.b128 {l, h}, p;
+  mov.b64 %x0, h; mov.b128 q, p; mov.b128 {%x1, _}, q;}"""
+
+
+def test_registers_of_128_bits(lab):
+    a, b = values(64, 1)[:1], values(64, 2)[:1]
+    high, low = lab.run(WIDE, [a, b], [64, 64], extra=".shared .align 16 .b8 slot[16];")
+    assert (high, low) == (b, a)
+
+
+def test_a_misaligned_access_of_128_bits(lab):
+    body = WIDE.replace("[slot]", "[slot+8]")
+    lab.run(body, [values(64, 1)[:1], values(64, 2)[:1]], [64, 64], extra=".shared .align 16 .b8 slot[32];", ok=False)
+    assert "CB514" in {f.code for f in lab.findings}
+
+
+# A compare that differs in the high half alone does not swap.
+WIDE_ATOMICS = """{.reg .b128 q, p, n; mov.b128 q, {%a, 1}; mov.b128 n, {5, 6};
+  st.shared.b128 [slot], q; atom.shared.exch.b128 p, [slot], n; mov.b128 {%x0, %x1}, p;
+  mov.b128 p, {5, 7}; atom.shared.cas.b128 q, [slot], p, p; ld.shared.b64 %x2, [slot+8];
+  atom.shared.cas.b128 q, [slot], n, p; ld.shared.b64 %x3, [slot+8];}"""
+
+
+def test_atomics_of_128_bits(lab):
+    a = values(64, 3)[:1]
+    got = lab.run(WIDE_ATOMICS, [a], [64] * 4, extra=".shared .align 16 .b8 slot[16];")
+    assert [int(x[0]) for x in got] == [int(a[0]), 1, 6, 7]

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from ..emit import Emitter, Unsupported
 from ..model import Instruction
-from . import control, convert, floating, hopper, integer, matrix, memory, moves, warp
+from . import control, convert, exact, floating, hopper, integer, matrix, memory, moves, warp
 
 Handler = Callable[[Emitter, Instruction], str | None]
 
 TABLE: dict[str, Handler] = {}
-for _room in (integer, floating, convert, moves, memory, warp, matrix, control, hopper):
+for _room in (integer, exact, floating, convert, moves, memory, warp, matrix, control, hopper):
     for _name, _handler in _room.ROWS.items():
         if _name in TABLE:
             raise ValueError(f"opcode {_name} has two rows")

@@ -23,6 +23,8 @@ def _target(e: Emitter, ins: Instruction) -> int:
 
 def _bra(e: Emitter, ins: Instruction) -> str:
     target = _target(e, ins)
+    if e.site in e.unit.spins:  # the way back of a loop that waits for memory
+        e.line(f"X.spin({e.mask(ins)},{e.site})")
     return f"return ({e.guard(ins)},{target},{e.block.index + 1})" if ins.guard else f"return {target}"
 
 
@@ -45,7 +47,7 @@ def _bar(e: Emitter, ins: Instruction) -> str | None:
         return None
     if ins.has("cluster"):
         mode = "arrive" if ins.has("arrive") else "wait"
-        e.line(f"X.cluster_barrier({mode!r},{e.mask(ins)},{e.site})")
+        e.line(f"X.cluster_barrier({mode!r},{e.mask(ins)},{e.site},{ins.has('relaxed')})")
         return f"return {e.block.index + 1}"
     args: list[Operand] = list(ins.args)
     vote = "None"

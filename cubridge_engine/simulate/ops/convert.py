@@ -55,15 +55,17 @@ def _to_float(e: Emitter, ins: Instruction, dst: str, src: str) -> tuple[str, st
         return f"{x}.astype(f64)", "f64"
     if dst == "f32":
         if mode and (integer or src == "f64"):
-            return f"A.directed({x}.astype(f64),{mode!r})", "f32"
+            return f"A.directed({f'E.odd64({x})' if integer else x},{mode!r})", "f32"
         result = f"{x}.astype(f32)"
         return (f"A.ftz({result})" if ins.has("ftz") else result), "f32"
     if dst not in ("f16", "bf16"):
         raise Unsupported(f"conversion from {src} to {dst}")
     if mode in ("rm", "rp"):
-        raise Unsupported(f"rounding .{mode} to {dst}")
+        exactly = f"E.odd64({x})" if integer else x
+        return f"E.half_directed({exactly},{dst!r},{mode!r})", "u16"
     if integer or src == "f64":
-        x = f"A.odd32({x}.astype(f64))" if dst == "bf16" else f"{x}.astype(f64)"
+        x = f"E.odd64({x})" if integer else x
+        x = f"A.odd32({x})" if dst == "bf16" else x
     return f"A.{dst}_bits({x},{mode or 'rn'!r})", "u16"
 
 
@@ -79,9 +81,22 @@ def _to_integer(e: Emitter, ins: Instruction, dst: str, src: str) -> tuple[str, 
     return (f"A.clamp({x},{key})" if ins.has("sat") else f"{x}.astype({key})"), key
 
 
+def _pack(e: Emitter, ins: Instruction, types: list[str]) -> None:
+    """cvt.pack.sat: two integers to bytes or halves of the result."""
+    kind, width = kind_width(types[0])
+    if types[1] != "s32" or width not in (8, 16) or len(ins.args) != (4 if width == 8 else 3):
+        raise Unsupported("this form of cvt.pack")
+    a, b = (e.read(x, "s", 32) for x in ins.args[1:3])
+    c = e.read(ins.args[3], "u", 32) if width == 8 else "None"
+    e.write(ins.args[0], f"E.pack_saturated({a},{b},{c},{kind}{width})", "u32", ins)
+
+
 def _cvt(e: Emitter, ins: Instruction) -> None:
     types = types_of(ins)
-    if len(types) != 2 or ins.has("pack", "scaled", "rs"):
+    if ins.has("pack"):
+        _pack(e, ins, types)
+        return
+    if len(types) != 2 or ins.has("scaled", "rs"):
         raise Unsupported("this form of cvt")
     dst, src = types
     if dst == "tf32":

@@ -102,6 +102,8 @@ def _simple(name: str) -> Handler:
                 expression = f"A.directed_sum({wide[0]},{second},{mode!r})"
             else:
                 expression = f"A.directed({_FORMULAS[name].format(*wide)},{mode!r})"
+        elif mode and kind == "f64" and name in ("add", "sub", "mul", "div", "rcp", "sqrt"):
+            expression = f"E.directed64({name!r},{mode!r},{expression},{','.join(args)})"
         elif mode and name not in ("ex2", "lg2"):
             raise Unsupported(f"rounding .{mode} of {kind}")
         _finish(e, ins, expression, kind)
@@ -113,10 +115,11 @@ def _fma(e: Emitter, ins: Instruction) -> None:
     kind = float_type(ins)
     args = ",".join(read_float(e, a, kind) for a in ins.args[1:4])
     mode = _mode(ins)
-    if mode and kind != "f32":
+    if mode and kind not in ("f32", "f64"):
         raise Unsupported(f"rounding .{mode} of {kind}")
     if kind == "f64":
         expression = f"A.fma_double({args})"
+        expression = f"E.directed64('fma',{mode!r},{expression},{args})" if mode else expression
     elif mode:
         expression = f"A.directed(A.fma64({args}),{mode!r})"
     else:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from ..emit import Emitter, Unsupported, kind_width, types_of
-from ..flow import mem_operand
-from ..model import Imm, Instruction, Mem, Operand, Reg, Vec
+from ..flow import mem_operand, reads_writes
+from ..model import Imm, Instruction, Mem, Operand, Reg, Vec, registers_of
 from .matrix import items, shape_of
 
 Handler = Callable[[Emitter, Instruction], str | None]
+_ACCUMULATOR = {"f32": ("f", "f32"), "f16": ("u", "u32"), "s32": ("s", "s32")}
+_ARITHMETIC = {
+    "add", "sub", "mul", "mad", "fma", "neg", "min", "max", "and", "or", "xor", "not", "shl", "shr", "shf", "lop3",
+    "prmt", "bfe", "bfi", "cvt", "mov", "setp", "selp", "ex2",
+}  # fmt: skip
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec")
 
 
@@ -25,7 +32,8 @@ def _mbarrier(e: Emitter, ins: Instruction) -> str | None:
     if action in ("try_wait", "test_wait"):
         return _wait(e, ins)
     if action == "pending_count":
-        raise Unsupported("mbarrier.pending_count")
+        e.write(ins.args[0], f"({e.read(ins.args[1], 'u', 64)}>>u64(32)).astype(u32)", "u32", ins)
+        return None
     position = 0 if isinstance(ins.args[0], Mem) else 1
     address = _address(e, ins.args[position])
     numbers = [e.lanes(a, "u", 32) for a in ins.args[position + 1 :]]
@@ -79,35 +87,59 @@ def bulk_copy(e: Emitter, ins: Instruction) -> str | None:
         return None
     if ins.has("prefetch"):
         return None
-    if ins.has("im2col", "im2col::w", "im2col::w::128", "tile::gather4", "tile::scatter4"):
-        raise Unsupported("this mode of a tensor copy")
-    first = ins.args[0]
-    tensor = ins.has("tensor")
+    _refuse_modes(ins)
     reduce = next((p for p in ins.parts if p in _REDUCTIONS), "") if ins.has("reduce") else ""
-    to_global = ins.parts.index("global") < min(
-        (i for i, p in enumerate(ins.parts) if p.startswith("shared")), default=len(ins.parts)
-    )
-    if to_global:
-        _bulk_store(e, ins, first, tensor, reduce, mask)
-    elif tensor:
-        source, barrier = ins.args[1], ins.args[2]
-        if not isinstance(source, Mem) or reduce:
-            raise Unsupported("this form of a tensor copy")
-        multicast = "None"
-        if ins.has("multicast::cluster"):
-            multicast = e.lanes(ins.args[3], "u", 16)
-        target, where = _address(e, first), _address(e, source, 64)
-        bar = _address(e, barrier)
-        e.line(f"X.tensor_load({target},{where},{_coords(e, source)},{bar},{multicast},{mask},{e.site})")
-    else:
-        if "global" not in ins.parts or reduce or ins.has("multicast::cluster"):
-            raise Unsupported("a bulk copy between CTAs")
+    spaces = [p.split("::")[0] for p in ins.parts if p.split("::")[0] in ("global", "shared")]
+    if spaces == ["global", "shared"]:
+        _bulk_store(e, ins, ins.args[0], ins.has("tensor"), reduce, mask)
+    elif spaces == ["shared", "shared"]:
         target, source, size, barrier = ins.args[:4]
+        kind = types_of(ins)[-1] if reduce else ""
+        e.line(
+            f"X.remote_copy({_address(e, target)},{_address(e, source)},{e.lanes(size, 'u', 32)},"
+            f"{_address(e, barrier)},{reduce!r},{kind!r},{mask},{e.site})"
+        )
+    elif ins.has("tensor"):
+        _tensor_load(e, ins, mask)
+    else:
+        target, source, size, barrier = ins.args[:4]
+        multicast = e.lanes(ins.args[4], "u", 16) if ins.has("multicast::cluster") else "None"
         e.line(
             f"X.bulk_load({_address(e, target)},{_address(e, source, 64)},{e.lanes(size, 'u', 32)},"
-            f"{_address(e, barrier)},{mask},{e.site})"
+            f"{_address(e, barrier)},{multicast},{mask},{e.site})"
         )
     return None
+
+
+def _refuse_modes(ins: Instruction) -> None:
+    """Modes that change which bytes move: those of later architectures, and stores of columns (an H200 stops there)."""
+    for part in ins.parts:
+        if part in (
+            "im2col::w",
+            "im2col::w::128",
+            "im2col_no_offs",
+            "tile::gather4",
+            "tile::scatter4",
+            "cp_mask",
+            "ignore_oob",
+        ):
+            raise Unsupported(f"mode .{part} of a bulk copy")
+        if part.startswith("cta_group"):
+            raise Unsupported(f"modifier .{part}: the barrier of a pair of CTAs")
+
+
+def _tensor_load(e: Emitter, ins: Instruction, mask: str) -> None:
+    source, barrier, *rest = ins.args[1:]
+    if not isinstance(source, Mem):
+        raise Unsupported("this form of a tensor copy")
+    coords = _coords(e, source)
+    if ins.has("im2col"):
+        moved = rest.pop(0)
+        offsets = ",".join(e.lanes(x, "u", 16) for x in (moved.items if isinstance(moved, Vec) else (moved,)))
+        coords = f"[*{coords},{offsets}]"
+    multicast = e.lanes(rest[0], "u", 16) if ins.has("multicast::cluster") else "None"
+    target, where = _address(e, ins.args[0]), _address(e, source, 64)
+    e.line(f"X.tensor_load({target},{where},{coords},{_address(e, barrier)},{multicast},{mask},{e.site})")
 
 
 def _bulk_store(e: Emitter, ins: Instruction, first: Operand, tensor: bool, reduce: str, mask: str) -> None:
@@ -116,7 +148,8 @@ def _bulk_store(e: Emitter, ins: Instruction, first: Operand, tensor: bool, redu
     source = _address(e, ins.args[1])
     if tensor:
         where = _address(e, Mem(first.base, first.offset), 64)
-        e.line(f"X.tensor_store({where},{_coords(e, first)},{source},{reduce!r},{mask},{e.site})")
+        coords = _coords(e, first)
+        e.line(f"X.tensor_store({where},{coords},{source},{reduce!r},{mask},{e.site})")
     else:
         kind = types_of(ins)[-1] if reduce else ""
         size = e.lanes(ins.args[2], "u", 32)
@@ -138,8 +171,8 @@ def _wgmma(e: Emitter, ins: Instruction) -> None:
     if action != "mma_async" or ins.has("sp"):
         raise Unsupported("this form of wgmma")
     m, n, k = shape_of(ins)
-    d_kind, a_kind, b_kind = types_of(ins)[:3] if len(types_of(ins)) >= 3 else [*ins.parts[-3:]]
-    if m != 64 or d_kind not in ("f32", "f16", "s32"):
+    kinds = tuple(types_of(ins)[:3]) if len(types_of(ins)) >= 3 else ins.parts[-3:]
+    if m != 64 or kinds[0] not in _ACCUMULATOR:
         raise Unsupported("this shape of wgmma")
     d, a, b, scale = ins.args[:4]
     extra = [x.bits for x in ins.args[4:] if isinstance(x, Imm)]
@@ -148,15 +181,61 @@ def _wgmma(e: Emitter, ins: Instruction) -> None:
     from_registers = isinstance(a, Vec)
     majors = (False, bool(major[0])) if from_registers and major else tuple(bool(x) for x in (*major, 0, 0)[:2])
     left = "[" + ",".join(e.lanes(r, "u", 32) for r in a.items) + "]" if isinstance(a, Vec) else e.lanes(a, "u", 64)
-    kind, key = {"f32": ("f", "f32"), "f16": ("u", "u32"), "s32": ("s", "s32")}[d_kind]
-    keep = e.lanes(scale, "p")
-    old = "[" + ",".join(e.read(r, kind, 32) for r in items(d)) + "]"
-    value = e.temp(
-        f"X.wgmma({left},{e.lanes(b, 'u', 64)},({n},{k}),{a_kind!r},{b_kind!r},{old},{d_kind!r},{keep},"
-        f"{signs},{majors},{e.mask(ins)},{e.site})"
+    part = f"({left},{e.lanes(b, 'u', 64)},{e.lanes(scale, 'p')},{e.site})"
+    form = ((n, k), kinds, signs, majors, from_registers, e.mask(ins))
+    chain = e.deferred
+    if isinstance(chain, _Chain) and chain.d == d and chain.form == form:
+        chain.parts.append(part)
+        return
+    e.flush()
+    e.deferred = _Chain(e, ins, d, form, [part])
+    if ins.guard:  # may have another value later
+        e.flush()
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Products on the same registers, with nothing between them but arithmetic on others: they become one product."""
+
+    e: Emitter
+    ins: Instruction
+    d: Operand
+    form: tuple[Any, ...]
+    parts: list[str]
+
+    def waits(self, ins: Instruction) -> bool:
+        """True for another product, and for arithmetic that has nothing to do with the accumulators."""
+        own = set(registers_of(self.d))
+        if ins.parts[0] == "wgmma":
+            others = {name for a in ins.args[1:] for name in registers_of(a)}
+            return ins.parts[1] == "fence" or (ins.parts[1] == "mma_async" and not others & own)
+        reads, writes = reads_writes(ins)
+        return ins.parts[0] in _ARITHMETIC and not (reads | writes) & own
+
+    def write(self) -> None:
+        """The call, and its results."""
+        e, (shape, kinds, signs, majors, _, mask) = self.e, self.form
+        kind, key = _ACCUMULATOR[kinds[0]]
+        old = "[" + ",".join(e.read(r, kind, 32) for r in items(self.d)) + "]"
+        parts = ",".join(self.parts)
+        value = e.temp(f"X.wgmma([{parts}],{shape},{kinds},{old},{signs},{majors},{mask})")
+        for i, reg in enumerate(items(self.d)):
+            e.write(reg, f"{value}[{i}]", key, self.ins)
+
+
+def remote_store(e: Emitter, ins: Instruction) -> None:
+    """st.async and red.async."""
+    if not ins.has("mbarrier::complete_tx::bytes") or len(ins.args) != 3:
+        raise Unsupported("a form without an mbarrier")
+    target, value, barrier = ins.args
+    kind = types_of(ins)[-1]
+    _, width = kind_width(kind)
+    reduce = next((p for p in ins.parts if p in _REDUCTIONS), "") if ins.parts[0] == "red" else ""
+    values = ",".join(e.lanes(x, "u", width) for x in items(value))
+    e.line(
+        f"X.remote_store({_address(e, target)},[{values}],{_address(e, barrier)},{reduce!r},{kind!r},"
+        f"{e.mask(ins)},{e.site})"
     )
-    for i, reg in enumerate(items(d)):
-        e.write(reg, f"{value}[{i}]", key, ins)
 
 
 def _mapa(e: Emitter, ins: Instruction) -> None:
@@ -170,6 +249,6 @@ def _getctarank(e: Emitter, ins: Instruction) -> None:
     e.write(ins.args[0], f"X.rank_of({e.lanes(ins.args[1], 'u', width)}.astype(u64))", "u32", ins)
 
 
-__all__ = ["ROWS", "bulk_copy", "mem_operand"]
+__all__ = ["ROWS", "bulk_copy", "mem_operand", "remote_store"]
 
 ROWS: dict[str, Handler] = {"mbarrier": _mbarrier, "wgmma": _wgmma, "mapa": _mapa, "getctarank": _getctarank}

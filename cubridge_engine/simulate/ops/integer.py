@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..emit import Emitter, Unsupported, kind_width, types_of
+from ..exact import PERMUTATIONS
 from ..model import Imm, Instruction
+from .exact import packed16
 from .floating import FLOAT_ROWS, is_float
 
 Handler = Callable[[Emitter, Instruction], str | None]
@@ -42,12 +44,21 @@ def _simple(name: str) -> Handler:
         if is_float(ins):
             FLOAT_ROWS[name](e, ins)
             return
-        _refuse(ins, *_REFUSED)
         if types_of(ins)[-1] in ("u16x2", "s16x2"):
-            raise Unsupported("packed 16-bit integers")
+            if name not in ("add", "min", "max"):
+                raise Unsupported("packed 16-bit integers")
+            packed16(e, ins, name)
+            return
         kind, width = operand_type(ins)
         args = [e.read(a, kind, width) for a in ins.args[1:]]
-        e.write(ins.args[0], _FORMULAS[name].format(*args), f"{kind}{width}", ins)
+        expression = _FORMULAS[name].format(*args)
+        if ins.has("sat") and name in ("add", "sub") and (kind, width) == ("s", 32):
+            expression = f"E.{name}_saturated({','.join(args)})"
+        elif ins.has("relu") and name in ("min", "max"):
+            expression = f"np.maximum({expression},{kind}{width}(0))"
+        else:
+            _refuse(ins, *_REFUSED)
+        e.write(ins.args[0], expression, f"{kind}{width}", ins)
 
     return emit
 
@@ -85,9 +96,13 @@ def _mad(e: Emitter, ins: Instruction) -> None:
     if is_float(ins):
         FLOAT_ROWS["fma"](e, ins)
         return
-    _refuse(ins, *_REFUSED)
     expression, key = _product(e, ins)
-    e.write(ins.args[0], f"{expression}+{e.read(ins.args[3], key[0], int(key[1:]))}", key, ins)
+    addend = e.read(ins.args[3], key[0], int(key[1:]))
+    if ins.has("sat") and ins.has("hi") and key == "s32":
+        e.write(ins.args[0], f"E.add_saturated({expression},{addend})", key, ins)
+        return
+    _refuse(ins, *_REFUSED)
+    e.write(ins.args[0], f"{expression}+{addend}", key, ins)
 
 
 def _mul24(e: Emitter, ins: Instruction) -> None:
@@ -142,9 +157,12 @@ def _lop3(e: Emitter, ins: Instruction) -> None:
 
 
 def _prmt(e: Emitter, ins: Instruction) -> None:
-    if len(ins.parts) > 2:
-        raise Unsupported(f"mode .{ins.parts[2]}")
     a, b, c = (e.read(x, "u", 32) for x in ins.args[1:4])
+    if len(ins.parts) > 2:
+        if ins.parts[2] not in PERMUTATIONS:
+            raise Unsupported(f"mode .{ins.parts[2]}")
+        e.write(ins.args[0], f"E.permute_by({ins.parts[2]!r},{a},{b},{c})", "u32", ins)
+        return
     e.write(ins.args[0], f"A.permute({a},{b},{c})", "u32", ins)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ..emit import Emitter, Unsupported, types_of
+from ..flow import reads_writes
 from ..fragments import WMMA_TYPES, wmma_registers
-from ..model import Instruction, Operand, Vec
+from ..model import Imm, Instruction, Operand, Vec, registers_of
 
 Handler = Callable[[Emitter, Instruction], str | None]
 
@@ -45,10 +47,14 @@ def fragment(e: Emitter, operand: Operand, which: str, kind: str) -> str:
 def _mma(e: Emitter, ins: Instruction) -> None:
     m, n, k = shape_of(ins)
     types = types_of(ins)
-    if ins.has("sp", "sp::ordered_metadata", "block_scale") or len(types) != 4:
+    sparse = ins.has("sp", "sp::ordered_metadata")
+    if sparse or ins.has("block_scale") or len(types) != 4:
         types = [p for p in ins.parts if p in ("f16", "bf16", "f32", "tf32", "s8", "u8", "s32", "e4m3", "e5m2")]
-    if (m, n) != (16, 8) or len(types) != 4 or ins.has("sp") or "row" not in ins.parts or "col" not in ins.parts:
+    if (m, n) != (16, 8) or len(types) != 4 or "row" not in ins.parts or "col" not in ins.parts:
         raise Unsupported("this shape of mma")
+    if sparse:
+        _sparse_mma(e, ins, types, k)
+        return
     result, a_kind, b_kind, c_kind = types
     counts = _SHAPES.get((a_kind, k))
     if counts is None or (a_kind, b_kind) not in {
@@ -62,8 +68,84 @@ def _mma(e: Emitter, ins: Instruction) -> None:
     d, a, b, c = ins.args[:4]
     if (len(items(a)), len(items(b))) != counts:
         raise Unsupported("the number of registers of a fragment")
+    if c == d and a_kind == b_kind and result == c_kind == "f32" and ins.guard is None:
+        _put_off(e, d, a, b, a_kind)
+        return
     left, right = fragment(e, a, "A", a_kind), fragment(e, b, "B", b_kind)
-    accumulate(e, ins, f"X.mma({left},{right},{{}},{result!r},{c_kind!r},{e.mask(ins)},{e.site})", d, c, result, c_kind)
+    saturate = ins.has("satfinite")
+    call = f"X.mma({left},{right},{{}},{result!r},{c_kind!r},{e.mask(ins)},{e.site},{saturate})"
+    accumulate(e, ins, call, d, c, result, c_kind)
+
+
+def _put_off(e: Emitter, d: Operand, a: Operand, b: Operand, kind: str) -> None:
+    """Add the product to those that wait to be computed together, or start with it."""
+    left, right = (tuple(e.lanes(r, "u", 32) for r in items(x)) for x in (a, b))
+    batch = e.deferred
+    if not isinstance(batch, _Products) or batch.kind != kind:
+        e.flush()
+        batch = e.deferred = _Products(e, kind)
+    batch.sums.setdefault(d, []).append((left, right, e.site))
+
+
+@dataclass(slots=True)
+class _Products:
+    """mma.sync instructions whose results nobody has read yet: one product for all that have the same operands A.
+
+    They touch registers only, so that anything may be executed before them that leaves theirs alone.
+    """
+
+    e: Emitter
+    kind: str
+    sums: dict[Operand, list[tuple[tuple[str, ...], tuple[str, ...], int]]] = field(
+        default_factory=dict[Operand, list[tuple[tuple[str, ...], tuple[str, ...], int]]]
+    )
+
+    def waits(self, ins: Instruction) -> bool:
+        """True when `ins` leaves the accumulators alone, or adds one more product to one of them."""
+        own = {name for d in self.sums for name in registers_of(d)}
+        reads, writes = reads_writes(ins)
+        if ins.parts[0] == "mma" and ins.args[0] in self.sums and ins.args[0] == ins.args[3] and not ins.guard:
+            reads, writes = {n for x in ins.args[1:3] for n in registers_of(x)}, set()
+        return not (reads | writes) & own
+
+    def write(self) -> None:
+        """One call for each sequence of operands A."""
+        alike: dict[tuple[tuple[str, ...], ...], list[Operand]] = {}
+        for d, products in self.sums.items():
+            alike.setdefault(tuple(left for left, _, _ in products), []).append(d)
+        for lefts, ds in alike.items():
+            self._write(lefts, ds)
+
+    def _write(self, lefts: tuple[tuple[str, ...], ...], ds: list[Operand]) -> None:
+        e = self.e
+        a = ",".join(r for left in lefts for r in left)
+        b = ",".join(r for d in ds for _, right, _ in self.sums[d] for r in right)
+        sites = tuple(site for d in ds for _, _, site in self.sums[d])
+        registers = [r for d in ds for r in items(d)]
+        old = ",".join(e.read(r, "f", 32) for r in registers)
+        mask = "m" if e.masked else "None"
+        value = e.temp(f"X.products([{a}],[{b}],[{old}],{self.kind!r},{mask},{sites})")
+        ins = e.unit.flow.code[sites[0]]
+        for i, reg in enumerate(registers):
+            e.write(reg, f"{value}[{i}]", "f32", ins)
+
+
+def _sparse_mma(e: Emitter, ins: Instruction, types: list[str], k: int) -> None:
+    """A holds two of every four elements of a row; metadata in some of the lanes says which."""
+    result, a_kind, b_kind, c_kind = types
+    d, a, b, c, metadata, selector = ins.args
+    counts = {16: (2, 2), 32: (4, 4)}.get(k)
+    if a_kind not in ("f16", "bf16") or a_kind != b_kind or not isinstance(selector, Imm):
+        raise Unsupported(f"sparse mma of {a_kind} and {b_kind}")
+    if counts is None or selector.bits >= (4 if k == 16 else 2):
+        raise Unsupported(f"sparse mma with k = {k} and selector {selector.bits}")
+    if (len(items(a)), len(items(b))) != counts:
+        raise Unsupported("the number of registers of a fragment")
+    registers = ",".join(e.lanes(r, "u", 32) for r in items(a))
+    words, mask = e.lanes(metadata, "u", 32), e.mask(ins)
+    left = e.temp(f"X.sparse_fragment([{registers}],{a_kind!r},{words},{selector.bits},{k},{mask},{e.site})")
+    right = fragment(e, b, "B", b_kind)
+    accumulate(e, ins, f"X.mma({left},{right},{{}},{result!r},{c_kind!r},{mask},{e.site})", d, c, result, c_kind)
 
 
 def accumulate(e: Emitter, ins: Instruction, call: str, d: Operand, c: Operand, result: str, c_kind: str) -> None:
@@ -80,11 +162,11 @@ def _wmma(e: Emitter, ins: Instruction) -> None:
     shape = shape_of(ins)
     action = ins.parts[1]
     if action == "mma":
-        types = [p for p in ins.parts if p in ("f16", "bf16", "tf32", "f32")]
+        types = [p for p in ins.parts if p in ("f16", "bf16", "tf32", "f32", "s8", "u8", "s32")]
         layouts = [p for p in ins.parts if p in ("row", "col")]
         # f16 forms name D and C only; the others name D, A, B, C.
         d_kind, a_kind, c_kind = (types[0], "f16", types[1]) if len(types) == 2 else (types[0], types[1], types[3])
-        if (shape, a_kind) not in WMMA_TYPES or len(layouts) != 2:
+        if (shape, a_kind) not in WMMA_TYPES or len(layouts) != 2 or ins.has("satfinite"):
             raise Unsupported("this shape of wmma")
         d, a, b, c = ins.args[:4]
         lists = [f"[{','.join(e.lanes(r, 'u', 32) for r in items(x))}]" for x in (a, b, c)]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..emit import LOCAL_BASE, SHARED_BASE, Emitter, Unsupported, kind_width, types_of
 from ..flow import mem_operand
+from ..global_races import is_device_fence
 from ..model import Imm, Instruction, Mem, Operand, Pair, Reg, Sym, Vec
 
 Handler = Callable[[Emitter, Instruction], str | None]
@@ -42,16 +43,26 @@ def _load(e: Emitter, ins: Instruction) -> None:
     space = "generic" if space == "param" else "global" if space == "const" else space
     address, _ = e.address(mem)
     value = e.temp(f"X.load({space!r},{address},{width // 8},{len(dst)},{e.mask(ins)},{e.site})")
+    note_poll(e, ins, address, width // 8 * len(dst))
     for i, reg in enumerate(dst):
         if reg != Reg("_"):
             e.write(reg, f"{value}[{i}]", f"u{width}", ins, kind == "s")
+
+
+def note_poll(e: Emitter, ins: Instruction, address: str, nbytes: int) -> None:
+    """A read in a loop that waits: remember what was read."""
+    if e.site in e.unit.spins:
+        e.line(f"X.polled({address},{nbytes},{e.mask(ins)},{e.site})")
 
 
 def _store(e: Emitter, ins: Instruction) -> None:
     mem = mem_operand(ins)
     _, width = kind_width(types_of(ins)[-1])
     if ins.has("async"):
-        raise Unsupported("st.async")
+        from .hopper import remote_store
+
+        remote_store(e, ins)
+        return
     if types_of(ins)[-1] == "b128":
         raise Unsupported("128-bit registers")
     space = space_of(e, ins, mem)
@@ -63,22 +74,71 @@ def _store(e: Emitter, ins: Instruction) -> None:
 
 
 def _atomic(e: Emitter, ins: Instruction) -> None:
+    if ins.has("async"):
+        from .hopper import remote_store
+
+        remote_store(e, ins)
+        return
     mem = mem_operand(ins)
     position = ins.args.index(mem)
     op = next((p for p in ins.parts[1:] if p in _ATOMIC), None)
     kind_name = types_of(ins)[-1]
-    if op is None or any(isinstance(a, Vec) for a in ins.args):
+    if op is None:
         raise Unsupported("this form of atom")
-    halves = kind_name if kind_name in ("f16x2", "bf16x2", "f16", "bf16") else ""
-    kind, width = kind_width(kind_name)
-    if halves:
-        kind, width = "u", 32 if halves.endswith("x2") else 16
+    if "b128" in ins.op.split("."):
+        _wide_atomic(e, ins, mem, op)
+        return
+    if isinstance(ins.args[position + 1], Vec):
+        _vector_atomic(e, ins, mem, op, kind_name)
+        return
+    halves, kind, width = _element(kind_name)
     address, _ = e.address(mem)
     values = ",".join(e.lanes(x, kind, width) for x in ins.args[position + 1 :])
     space = space_of(e, ins, mem)
     result = e.temp(f"X.atomic({space!r},{op!r},{address},[{values}],{halves!r},{e.mask(ins)},{e.site})")
     if ins.parts[0] == "atom":
+        note_poll(e, ins, address, width // 8)
         e.write(ins.args[0], result, f"{kind}{width}", ins)
+
+
+def _element(kind_name: str) -> tuple[str, str, int]:
+    """How an atomic sees a type: as halves (the name, or ''), its kind and its bits."""
+    kind, width = kind_width(kind_name)
+    if kind_name in ("f16x2", "bf16x2", "f16", "bf16"):
+        return kind_name, "u", 32 if kind_name.endswith("x2") else 16
+    return "", kind, width
+
+
+def _vector_atomic(e: Emitter, ins: Instruction, mem: Mem, op: str, kind_name: str) -> None:
+    """Each element is atomic by itself, but the whole vector must be aligned."""
+    position = ins.args.index(mem)
+    given = _items(ins.args[position + 1])
+    results = _items(ins.args[0]) if position else ()
+    halves, kind, width = _element(kind_name)
+    space, mask = space_of(e, ins, mem), e.mask(ins)
+    address, _ = e.address(mem)
+    e.line(f"X.aligned({address},{len(given) * width // 8},{mask},{e.site})")
+    old: list[str] = []
+    for i, value in enumerate(given):
+        step = f"({address}+u64({i * width // 8}))" if i else address
+        operand = e.lanes(value, kind, width)
+        old.append(e.temp(f"X.atomic({space!r},{op!r},{step},[{operand}],{halves!r},{mask},{e.site})"))
+    for register, value in zip(results, old, strict=False):
+        if register != Reg("_"):
+            e.write(register, value, f"{kind}{width}", ins)
+
+
+def _wide_atomic(e: Emitter, ins: Instruction, mem: Mem, op: str) -> None:
+    """exch and cas of 128 bits: both halves at once."""
+    position = ins.args.index(mem)
+    address, _ = e.address(mem)
+    values = ",".join(
+        f"E.joined({','.join(e.lanes(half, 'u', 64) for half in _items(x))})" for x in ins.args[position + 1 :]
+    )
+    call = f"X.atomic({space_of(e, ins, mem)!r},{op!r},{address},[{values}],'',{e.mask(ins)},{e.site})"
+    result = e.temp(f"E.parted({call})")
+    for i, register in enumerate(_items(ins.args[0])):
+        e.write(register, f"{result}[{i}]", "u64", ins)
 
 
 def _ldmatrix(e: Emitter, ins: Instruction) -> None:
@@ -125,9 +185,9 @@ def _cp(e: Emitter, ins: Instruction) -> str | None:
         size = numbers[0].bits
         # Behind the size: bytes to read (the rest is zero), and a cache policy, which has no effect on values.
         given = numbers[1:-1] if ins.has("L2::cache_hint") else numbers[1:]
-        if given and e_is_predicate(e, given[0]):
-            raise Unsupported("cp.async with ignore-src")
-        source_size = e.lanes(given[0], "u", 32) if given else "None"
+        source_size = e.lanes(given[0], "u", 32) if given and not e_is_predicate(e, given[0]) else "None"
+        if given and e_is_predicate(e, given[0]):  # ignore-src: nothing is read, all bytes are zero
+            source_size = f"np.where({e.lanes(given[0], 'p')},u32(0),u32({size}))"
         to, _ = e.address(target)
         fro, _ = e.address(source)
         e.line(f"X.cp_async({to},{fro},{size},{source_size},{e.mask(ins)},{e.site})")
@@ -156,12 +216,29 @@ def _isspacep(e: Emitter, ins: Instruction) -> None:
 
 
 def _fence(e: Emitter, ins: Instruction) -> None:
+    if "mbarrier_init" in ins.parts:
+        e.line(f"X.mbarrier_fence({e.mask(ins)})")
     if ins.has("async") or any(p.startswith("async") for p in ins.parts):
         e.line(f"X.proxy_fence({e.mask(ins)})")
+    elif is_device_fence(ins):
+        e.line(f"X.device_fence({e.mask(ins)})")
+    if not ins.has("cta") and not any(p.startswith(("proxy", "mbarrier_init")) for p in ins.parts):
+        e.line(f"X.cluster_fence({e.mask(ins)})")
 
 
 def _nothing(_e: Emitter, _ins: Instruction) -> None:
-    """Hints of caches and memory order: no effect on values. Order between threads comes of barriers only."""
+    """Hints of caches: no effect on values."""
+
+
+def _discard(e: Emitter, ins: Instruction) -> None:
+    """The line need not be written back: what it holds is undefined from now on, here all bits."""
+    address, _ = e.address(mem_operand(ins))
+    poison = ",".join(["X.full(u64(0xFFFFFFFFFFFFFFFF))"] * 16)
+    e.line(f"X.store({ins.space or 'generic'!r},{address},[{poison}],8,{e.mask(ins)},{e.site})")
+
+
+def _multimem(_e: Emitter, ins: Instruction) -> None:
+    raise Unsupported("memory that several GPUs share is not simulated")
 
 
 def _policy(e: Emitter, ins: Instruction) -> None:
@@ -183,10 +260,11 @@ ROWS: dict[str, Handler] = {
     "cvta": _cvta,
     "isspacep": _isspacep,
     "fence": _fence,
-    "membar": _nothing,
+    "membar": _fence,
     "prefetch": _nothing,
     "prefetchu": _nothing,
-    "discard": _nothing,
+    "discard": _discard,
+    "multimem": _multimem,
     "applypriority": _nothing,
     "createpolicy": _policy,
 }

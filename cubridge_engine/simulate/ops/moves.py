@@ -71,11 +71,21 @@ def _set(e: Emitter, ins: Instruction) -> None:
     dst = types[0]
     if types[-1].endswith("x2"):
         value = e.temp(_compare(e, ins))
+        if dst in ("u32", "s32"):
+            e.write(
+                ins.args[0],
+                f"np.where({value}[0],u32(0xFFFF),u32(0))|np.where({value}[1],u32(0xFFFF0000),u32(0))",
+                "u32",
+                ins,
+            )
+            return
         if dst != types[-1]:
             raise Unsupported(f"set to {dst}")
         e.write(ins.args[0], f"A.down({value}.astype(f32),{dst!r})", "u32", ins)
     elif dst in ("u32", "s32"):
         e.write(ins.args[0], f"np.where({_compare(e, ins)},u32(0xFFFFFFFF),u32(0))", "u32", ins)
+    elif dst in ("u16", "s16") and types[-1] in HALVES:
+        e.write(ins.args[0], f"np.where({_compare(e, ins)},u16(0xFFFF),u16(0))", "u16", ins)
     elif dst == "f32":
         e.write(ins.args[0], f"np.where({_compare(e, ins)},f32(1),f32(0))", "f32", ins)
     elif dst in HALVES:

@@ -50,7 +50,7 @@ def _match(e: Emitter, ins: Instruction) -> None:
 def _redux(e: Emitter, ins: Instruction) -> None:
     kind, width = kind_width(types_of(ins)[-1])
     op = ins.parts[2]
-    if width != 32 or op not in ("add", "min", "max", "and", "or", "xor"):
+    if width != 32 or kind == "f" or op not in ("add", "min", "max", "and", "or", "xor"):
         raise Unsupported("this form of redux")
     value, members = e.lanes(ins.args[1], kind, 32), e.lanes(ins.args[2], "u", 32)
     e.write(ins.args[0], f"X.redux({op!r},{value},{members},{e.mask(ins)},{e.site})", f"{kind}32", ins)

@@ -14,20 +14,24 @@ from typing import Any
 import numpy as np
 
 from cubridge_engine.simulate import Buffer, TensorMap
+from tests.simulate import test_cluster as between
+from tests.simulate import test_exact_ops as exactly
 from tests.simulate import test_float_ops as floats
 from tests.simulate import test_hopper as hopper
 from tests.simulate import test_integer_ops as integers
 from tests.simulate import test_warp_ops as warps
 from tests.simulate.conftest import UNSIGNED, one_instruction
 
-HOPPER = (Path(__file__).parents[1] / "kernels/hopper.cu").read_text()
+KERNELS = Path(__file__).parents[1] / "kernels"
+HOPPER = (KERNELS / "hopper.cu").read_text()
+SOURCES = {"hopper": HOPPER, "cluster": (KERNELS / "cluster.cu").read_text()}
 
 
 @dataclass
 class Case:
     """One launch. `args` are Buffers, TensorMaps, numbers and bytes; outputs are the out and inout buffers.
 
-    `ptx` is the module, or '' for a kernel of hopper.cu. `tolerance` is relative (0: bit for bit).
+    `ptx` is the module, or '' for a kernel of `file` (a key of SOURCES). `tolerance` is relative (0: bit for bit).
     """
 
     name: str
@@ -38,6 +42,7 @@ class Case:
     args: list[Any]
     shared: int = 0
     tolerance: float = 0.0
+    file: str = "hopper"
 
     @property
     def floats(self) -> bool:
@@ -236,9 +241,71 @@ def tma_and_wgmma() -> Iterator[Case]:
     yield Case("cluster", "pair", "", (4,), (128,), [box, Buffer(np.zeros((4, 128), np.float32), "out", "out")], 2048)
 
 
+def exact() -> Iterator[Case]:
+    """Directed roundings, masks of packed comparisons, 128-bit registers, vector atomics, sparse products."""
+    a, b, c = (np.where(np.isfinite(x := exactly.doubles(s)), x, 1.5) for s in (1, 2, 3))
+    for mode in ("rz", "rm", "rp"):
+        for op in exactly.EXACT:
+            given = [a, np.where(b == 0, 1.0, b), c][: 3 if op == "fma" else 2]
+            names = ", ".join(f"%{n}" for n in "abc"[: len(given)])
+            yield single(f"{op}.{mode}.f64", f"{op}.{mode}.f64 %x0, {names};", [x.view(np.uint64) for x in given], [64])
+        yield single(f"sqrt.{mode}.f64", f"sqrt.{mode}.f64 %x0, %a;", [np.abs(a).view(np.uint64)], [64])
+    x = floats.floats32(4)
+    x = np.where(np.isnan(x), np.float32(1), x).view(np.uint32)
+    for mode in ("rm", "rp"):
+        yield single(f"cvt.{mode}.f16.f32", f"cvt.{mode}.f16.f32 %x0, %a;", [x], [16])
+        for kind in ("f16", "bf16"):
+            yield single(f"cvt.{mode}.{kind}.u64", f"cvt.{mode}.{kind}.u64 %x0, %a;", [integers.values(64, 3)], [16])
+    words = [warps.words(s) for s in (7, 8)]
+    for kind in ("f16x2", "bf16x2"):
+        yield single(f"set.le.u32.{kind}", f"set.le.u32.{kind} %x0, %a, %b;", words, [32])
+    halves = [integers.values(64, s)[:1] for s in (1, 2)]
+    slot = ".shared .align 16 .b8 slot[16];"
+    yield single("registers of 128 bits", integers.WIDE, halves, [64, 64], extra=slot)
+    yield single("atomics of 128 bits", integers.WIDE_ATOMICS, halves[:1], [64] * 4, extra=slot)
+    for name in exactly.VECTORS:
+        text, start, addends = exactly.atomic_operands(name)
+        text = text.replace("st.global.v4.b32 [%rd2], {%t5, %t6, %t7, %t8};", "")  # the order of threads is open
+        buffers = [Buffer(start, "inout", "sum"), Buffer(addends), Buffer(np.zeros((8, 4), np.uint32))]
+        yield Case(f"vector atomic {name}", "k", text, (1,), (8,), buffers)
+    rng = np.random.default_rng(31)
+    for kind in ("f16", "bf16"):
+        for shape, k, counts, selectors in exactly.SPARSE:
+            for selector in range(selectors):
+                *_, metadata = exactly.sparse_operands(kind, k, counts, selector)
+                a, b = (small_integers(rng, kind, n) for n in counts)
+                c = rng.integers(-8, 9, (warps.W, 4)).astype(np.float32).view(np.uint32)
+                body = exactly.sparse_body(kind, shape, counts, selector)
+                yield single(f"mma.sp {shape} {kind} {selector}", body, [a, b, c, metadata], [32] * 4)
+
+
+def clusters() -> Iterator[Case]:
+    """Asynchronous writes into other CTAs, bulk reductions, im2col copies, many mbarriers."""
+
+    def case(name: str, kernel: str, grid: int, block: int, args: list[Any], shared: int = 0) -> Case:
+        return Case(name, kernel, "", (grid,), (block,), args, shared, file="cluster")
+
+    data = between.words(3, 2 * 2 * 256)
+    for op, name in enumerate(between.TO_CTA):
+        args = [Buffer(data, "in", "in"), Buffer(np.zeros((4, 416), np.uint32), "out", "out"), op]
+        yield case(f"between CTAs {name}", "send", 4, 128, args)
+    for op, name in enumerate(between.TO_GLOBAL):
+        old, new = between.reduction_operands(name)
+        yield case(f"bulk {name}", "reduce", 1, 128, [Buffer(new, "in", "in"), Buffer(old, "inout", "out"), op])
+    args = [Buffer(between.words(9, 8 * 32), "in", "in"), Buffer(np.zeros((8, 128), np.uint32), "out", "out")]
+    yield case("bulk multicast", "multicast", 8, 128, args)
+    args = [Buffer(between.words(8, 800), "in", "in"), Buffer(np.zeros(800, np.uint32), "out", "out"), 200]
+    yield case("many mbarriers", "many", 1, 64, args, 24 * 200)
+    for number, column in enumerate(between.COLUMN_CASES):
+        args, shared = between.column_launch(column, between.image(column[0]))
+        yield case(f"im2col {number}", f"columnsILi{len(column[0])}E", 1, 64, args, shared)
+
+
 def cases() -> Iterator[Case]:
     """All of them; names are unique."""
     yield from arithmetic()
     yield from approximations()
     yield from fragments()
     yield from tma_and_wgmma()
+    yield from exact()
+    yield from clusters()

@@ -8,22 +8,24 @@ import numpy as np
 
 from cubridge_engine import simulate
 from cubridge_engine.compile import compile_source
+from tests.simulate.test_cluster import COLUMNS
 from tests.simulate.test_hopper import PRODUCTS
 
-from .cases import HOPPER, Case
+from .cases import SOURCES, Case
 
 
-@lru_cache(maxsize=1)
-def hopper_module() -> simulate.Module:
-    """hopper.cu for sm_90a."""
-    compiled = compile_source(HOPPER, path="hopper.cu", arch="sm_90a", name_expressions=PRODUCTS, want=("ptx",))
+@lru_cache(maxsize=2)
+def compiled_module(file: str) -> simulate.Module:
+    """A file of kernels for sm_90a."""
+    names = {"hopper": PRODUCTS, "cluster": COLUMNS}[file]
+    compiled = compile_source(SOURCES[file], path=f"{file}.cu", arch="sm_90a", name_expressions=names, want=("ptx",))
     assert compiled.ptx is not None, compiled.diagnostics
     return simulate.load(compiled.ptx)
 
 
 def simulated(case: Case) -> dict[str, np.ndarray]:
     """Outputs of the case in the simulator. Raises AssertionError when it has findings."""
-    module = simulate.load(case.ptx) if case.ptx else hopper_module()
+    module = simulate.load(case.ptx) if case.ptx else compiled_module(case.file)
     kernel = next(k for k in module.kernels if case.kernel in k)
     run = module.launch(kernel, case.grid, case.block, case.args, dynamic_shared=case.shared)
     assert run.ok, (case.name, [f.message for f in run.findings])

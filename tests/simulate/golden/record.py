@@ -5,7 +5,6 @@ Needs cuda-bindings and nvcc. Prints the cases where the simulator differs, and 
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 import tempfile
@@ -15,101 +14,25 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cu  # type: ignore[import-not-found]
 
-from cubridge_engine.simulate import Buffer, TensorMap
+from cubridge_engine.simulate import Buffer
 from tests.simulate.conftest import ROOT, Shape, attention
+from tests.simulate.gpu import Gpu, check
 
-from .cases import HOPPER, Case, cases
+from .cases import SOURCES, cases
 from .compare import differences, simulated
 
-SWIZZLES = {
-    0: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
-    32: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_32B,
-    64: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
-    128: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+INSTANCES = {
+    "hopper": "".join(
+        f"template __global__ void product<{a}, {b}>(const __grid_constant__ Map, const __grid_constant__ Map, float*, "
+        "Operand, Operand);\n"
+        for a in (0, 1)
+        for b in (0, 1)
+    ),
+    "cluster": "".join(
+        f"template __global__ void columns<{rank}>(const __grid_constant__ Map, u32*, {', '.join(['int'] * 9)});\n"
+        for rank in (3, 4, 5)
+    ),
 }
-TYPES = {
-    "uint16": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-    "float32": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-}
-
-
-def check(result: tuple[Any, ...]) -> Any:
-    """The value of a driver call. Raises RuntimeError for an error code."""
-    if result[0] != cu.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(str(result[0]))
-    return result[1] if len(result) == 2 else result[1:]
-
-
-class Gpu:
-    """The first device, through the driver."""
-
-    def __init__(self) -> None:
-        check(cu.cuInit(0))
-        self.device = check(cu.cuDeviceGet(0))
-        self.context = check(cu.cuDevicePrimaryCtxRetain(self.device))
-        check(cu.cuCtxSetCurrent(self.context))
-
-    def launch(self, module: Any, kernel: str, case: Case) -> dict[str, np.ndarray]:
-        """Outputs of a case."""
-        function = check(cu.cuModuleGetFunction(module, kernel.encode()))
-        if case.shared:
-            attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            check(cu.cuFuncSetAttribute(function, attribute, case.shared))
-        memory: dict[int, Any] = {}
-        buffers = [a.buffer if isinstance(a, TensorMap) else a for a in case.args if isinstance(a, Buffer | TensorMap)]
-        for buffer in buffers:
-            assert not buffer.isolate
-            memory[id(buffer)] = check(cu.cuMemAlloc(max(buffer.array.nbytes, 16)))
-            check(cu.cuMemcpyHtoD(memory[id(buffer)], buffer.array.ctypes.data, buffer.array.nbytes))
-        values: list[Any] = []
-        pointers = (ctypes.c_void_p * len(case.args))()
-        for i, argument in enumerate(case.args):
-            if isinstance(argument, TensorMap):
-                encoded = self.encode(argument, memory[id(argument.buffer)])
-                values.append(encoded)
-                pointers[i] = int(encoded.getPtr())
-                continue
-            if isinstance(argument, Buffer):
-                raw = int(memory[id(argument)]).to_bytes(8, "little")
-            elif isinstance(argument, bytes):
-                raw = argument
-            elif isinstance(argument, np.generic):
-                raw = argument.tobytes()
-            else:
-                raw = (int(argument) & (2**64 - 1)).to_bytes(8, "little")
-            held = ctypes.create_string_buffer(raw, len(raw))
-            values.append(held)
-            pointers[i] = ctypes.addressof(held)
-        grid, block = ((*e, 1, 1)[:3] for e in (case.grid, case.block))
-        check(cu.cuLaunchKernel(function, *grid, *block, case.shared, 0, ctypes.addressof(pointers), 0))
-        check(cu.cuCtxSynchronize())
-        outputs: dict[str, np.ndarray] = {}
-        for buffer in buffers:
-            if buffer.role != "in":
-                result = np.empty_like(buffer.array)
-                check(cu.cuMemcpyDtoH(result.ctypes.data, memory[id(buffer)], result.nbytes))
-                outputs[buffer.name] = result
-        for pointer in memory.values():
-            check(cu.cuMemFree(pointer))
-        return outputs
-
-    def encode(self, tensor: TensorMap, address: Any) -> Any:
-        """The driver's form of a tensor map."""
-        rank = len(tensor.dims)
-        fill = cu.CUtensorMapFloatOOBfill
-        nan, zero = (
-            fill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
-            fill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-        return check(
-            cu.cuTensorMapEncodeTiled(
-                TYPES[tensor.buffer.array.dtype.name], rank, int(address) + tensor.offset,
-                [cu.cuuint64_t(d) for d in tensor.dims], [cu.cuuint64_t(s) for s in tensor.strides],
-                [cu.cuuint32_t(b) for b in tensor.box], [cu.cuuint32_t(1)] * rank,
-                cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, SWIZZLES[tensor.swizzle],
-                cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE, nan if tensor.fill_nan else zero,
-            )
-        )  # fmt: skip
 
 
 def build(source: str, arch: str, extra: str = "") -> tuple[bytes, str]:
@@ -160,9 +83,9 @@ def flash(gpu: Gpu) -> None:
         strides = [np.int64(s) for b in (*given, out) for s in b.strides[:3]]
         numbers = [np.int32(n) for n in (shape.sq, shape.sk, shape.h, shape.hkv)]
         args = [*given, out, lse, *strides, *numbers, np.float32(0.125 * np.log2(np.e)), np.int32(shape.causal)]
-        case = Case("flash", "", "", (-(-shape.sq // 64), shape.h, 1), (128,), args, 5 * 64 * 64 * 2)
-        theirs = gpu.launch(module, ours.kernels[0], case)
-        mine = ours.launch(ours.kernels[0], case.grid, case.block, args, dynamic_shared=case.shared).outputs
+        grid, shared = (-(-shape.sq // 64), shape.h, 1), 5 * 64 * 64 * 2
+        theirs = gpu.launch(module, ours.kernels[0], grid, (128,), args, shared)
+        mine = ours.launch(ours.kernels[0], grid, (128,), args, dynamic_shared=shared).outputs
         want, _ = attention(q, k, v, 0.125, bool(shape.causal))
         errors = [float(np.abs(x["O"].astype(np.float64) - want).max()) for x in (theirs, mine)]
         between = float(np.abs(theirs["O"].astype(np.float64) - mine["O"].astype(np.float64)).max())
@@ -172,16 +95,11 @@ def flash(gpu: Gpu) -> None:
 def main() -> None:
     """Record to the file named on the command line."""
     gpu = Gpu()
-    names = "".join(
-        f"template __global__ void product<{a}, {b}>("
-        + "const __grid_constant__ Map, " * 2
-        + "float*, Operand, Operand);\n"
-        for a in (0, 1)
-        for b in (0, 1)
-    )
-    cubin, ptx = build(HOPPER, "sm_90a", names)
-    hopper = check(cu.cuModuleLoadData(cubin))
-    entries = [line.split("(")[0].split()[-1] for line in ptx.split("\n") if ".entry" in line]
+    files: dict[str, tuple[Any, list[str]]] = {}
+    for file, text in SOURCES.items():
+        cubin, ptx = build(text, "sm_90a", INSTANCES[file])
+        entries = [line.split("(")[0].split()[-1] for line in ptx.split("\n") if ".entry" in line]
+        files[file] = (check(cu.cuModuleLoadData(cubin)), entries)
     stored: dict[str, np.ndarray] = {}
     differing = 0
     skipped = sys.argv[2:]
@@ -189,13 +107,14 @@ def main() -> None:
         if case.name in skipped:
             continue
         try:
-            module = check(cu.cuModuleLoadData(case.ptx.encode() + b"\0")) if case.ptx else hopper
+            module, entries = files[case.file]
+            module = check(cu.cuModuleLoadData(case.ptx.encode() + b"\0")) if case.ptx else module
         except RuntimeError as error:
             print(f"{case.name}: the driver refuses it: {error}")
             continue
         kernel = "k" if case.ptx else next(e for e in entries if case.kernel in e)
         try:
-            theirs = gpu.launch(module, kernel, case)
+            theirs = gpu.launch(module, kernel, case.grid, case.block, case.args, case.shared)
         except RuntimeError as error:
             # The context is lost: what follows must be recorded by another run.
             print(f"{case.name}: the launch failed: {error}")

@@ -34,7 +34,7 @@ def launch(cubin: str, kernel: str, offset: int) -> None:
     """Launch once; rows and heads are contiguous, every tensor its own allocation."""
     from cuda.bindings import driver as cu  # type: ignore[import-not-found]
 
-    from .record import Gpu, check
+    from tests.simulate.gpu import Gpu, check
 
     Gpu()
     function = check(cu.cuModuleGetFunction(check(cu.cuModuleLoadData(Path(cubin).read_bytes())), kernel.encode()))

@@ -225,9 +225,17 @@ __global__ void plain_bulk(const float* in, float* out, int n) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 bar_storage;
   const u32 s = smem_address(smem), bar = smem_address(&bar_storage);
-  if (threadIdx.x == 0) bar_init(bar, 1);
+  if (threadIdx.x == 0) {
+    bar_init(bar, 1);
+#ifndef NO_INIT_FENCE
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
   __syncthreads();
   if (threadIdx.x == 0) {
+#ifdef LATE_INIT_FENCE
+    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
     bar_expect(bar, n * 4);
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(s), "l"(in),
                  "r"(n * 4), "r"(bar)
