@@ -51,7 +51,7 @@ class JobHandle:
         self._wake: Callable[[], None] | None = None
 
     def cancel(self) -> None:
-        """Stop the job: queued, it never starts; running, its process is killed. Returns at once; ended jobs stay."""
+        """Stop the job: queued, it never starts; running, it stops or its process is killed. Returns at once."""
         with self._lock:
             self._cancel = True
             queued, wake = not self._begun and not self.future.done(), self._wake

@@ -1,4 +1,4 @@
-"""`Worker`: jobs one after another in a process of their own, which is killed on cancel and replaced when needed."""
+"""`Worker`: jobs one after another in a process of their own, which is killed and replaced when needed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from .tasks import TASKS, Progress
 
 LOG = logging.getLogger("cubridge.jobs")
 _POLL_S = 0.05  # how often limits are looked at; a cancel wakes the watcher at once
+_GRACE_S = 0.15  # for a cancelled job to stop by itself
 
 
 class Worker:
     """A queue of jobs and the process that runs them. Thread-safe. The process starts with the first job.
 
-    The process stays warm between jobs (torch is imported once). A cancel, a limit or a crash ends it; the next job
-    starts a fresh one. `close` ends it for good; a `Worker` is a context manager.
+    The process stays warm between jobs (torch is imported once). A limit, a crash, or a cancel that the job does not
+    follow at once ends it; the next job starts a fresh one. `close` ends it for good; a `Worker` is a context manager.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Worker:
             with contextlib.suppress(queue.Empty):
                 event = process.events.get(timeout=_POLL_S)
             if handle.cancel_requested:
-                self._end(process)
+                self._stop(process, number)
                 return cancelled(handle.job)
             kind = event.get("event")
             if kind == "end" or (kind is None and not process.alive):
@@ -185,6 +186,21 @@ class Worker:
                     self._end(process)
                     found = make("CB802", task=job.task, used=used >> 20, limit=job.memory_bytes >> 20)
                     return JobOutcome("failed", None, (found,), tuple(process.tail))
+
+    def _stop(self, process: WorkerProcess, number: int) -> None:
+        """Ask the job to stop at its next progress. What does not, or leaves processes behind, is killed."""
+        with contextlib.suppress(OSError):
+            process.send({"cancel": number})
+        deadline = time.monotonic() + (0 if self._closed else _GRACE_S)
+        while (left := deadline - time.monotonic()) > 0 and process.alive:
+            event: dict[str, Any] = {}
+            with contextlib.suppress(queue.Empty):
+                event = process.events.get(timeout=left)
+            if event.get("job") == number and event["event"] in ("stopped", "result", "error"):
+                if process.has_children():
+                    break
+                return
+        self._end(process)
 
     def _too_long(self, job: Job, process: WorkerProcess) -> JobOutcome:
         tail = tuple(process.tail)

@@ -81,6 +81,10 @@ class WorkerProcess:
         """Whether the process still runs."""
         return self._popen.poll() is None
 
+    def has_children(self) -> bool:
+        """Whether a process that the worker started still runs."""
+        return bool(self._descendants())
+
     def memory(self) -> int:
         """Resident bytes of the worker and of the processes it started (those looked up every half second)."""
         now = time.monotonic()

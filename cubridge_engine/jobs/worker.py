@@ -2,7 +2,8 @@
 
 Requests come as JSON lines on what was stdin, events go out as JSON lines on what was stdout. Both are moved away to
 private descriptors first: whatever user code prints (from Python or C) ends in stderr, and what it reads is empty.
-When the parent goes away, the whole process group ends.
+A job that is asked to stop does so at its next progress, from where it raises `Stopped`. When the parent goes away, the
+whole process group ends.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from typing import Any, BinaryIO
 from .tasks import load
 
 
+class Stopped(BaseException):
+    """The parent has cancelled the job. No `Exception`: nothing on the way may take it for a failure of its own."""
+
+
 def main() -> int:
     """Serve until the parent closes the pipe."""
     requests_in, events_out = _private_streams()
@@ -29,11 +34,12 @@ def main() -> int:
         # The parent asks "where are you" before it stops a job that takes too long.
         faulthandler.register(signal.SIGUSR1, all_threads=False, chain=False)
     pending: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(requests_in, pending), daemon=True).start()
+    cancelled: set[int] = set()
+    threading.Thread(target=_receive, args=(requests_in, pending, cancelled), daemon=True).start()
     send = _Sender(events_out)
     send({"event": "ready", "pid": os.getpid()})
     while True:
-        _run(pending.get(), send)
+        _run(pending.get(), send, cancelled)
 
 
 class _Sender:
@@ -61,25 +67,33 @@ def _private_streams() -> tuple[BinaryIO, BinaryIO]:
     return requests_in, events_out
 
 
-def _receive(requests_in: BinaryIO, pending: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _receive(requests_in: BinaryIO, pending: queue.SimpleQueue[dict[str, Any]], cancelled: set[int]) -> None:
     for line in requests_in:
-        pending.put(json.loads(line))
+        request = json.loads(line)
+        if "cancel" in request:
+            cancelled.add(request["cancel"])
+        else:
+            pending.put(request)
     # The parent is gone. Compilers that a job started are in our process group and go with us.
     if hasattr(os, "killpg") and os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(0)
 
 
-def _run(request: dict[str, Any], send: _Sender) -> None:
+def _run(request: dict[str, Any], send: _Sender, cancelled: set[int]) -> None:
     job = request["job"]
 
     def progress(stage: str, fraction: float, message: str = "") -> None:
+        if job in cancelled:
+            raise Stopped
         send({"event": "progress", "job": job, "stage": stage, "fraction": float(fraction), "message": message})
 
     send({"event": "begun", "job": job})
     try:
         value = load(request["target"])(request["params"], progress)
         send({"event": "result", "job": job, "value": value})
+    except Stopped:
+        send({"event": "stopped", "job": job})
     except BaseException as error:
         traceback.print_exc(file=sys.stderr)
         with contextlib.suppress(OSError):

@@ -34,6 +34,21 @@ def forever(params, progress):
         time.sleep(0.01)
 
 
+def launch(params, progress):
+    """A launch in the simulator that takes minutes."""
+    import numpy as np
+
+    from cubridge_engine.simulate import Buffer, load
+
+    module = load(params["ptx"])
+    out = Buffer(np.zeros(32, np.int32), "inout", "out")
+    progress("running", 0.0, "")
+    run = module.launch(
+        "k", (1,), (32,), [out], max_steps=1 << 40, progress=lambda share: progress("launch", share, "")
+    )
+    return {"steps": run.counts.threads}
+
+
 def spin(params, progress):
     progress("running", 0.5, "")
     namespace = {}

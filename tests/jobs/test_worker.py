@@ -9,7 +9,20 @@ import pytest
 
 from cubridge_engine.jobs import TASKS, AsyncWorker, Worker, run_job
 
-NAMES = ("echo", "steps", "noisy", "forever", "spin", "eat", "crash", "fail", "leave", "not_json", "has_torch")
+NAMES = (
+    "echo",
+    "steps",
+    "noisy",
+    "forever",
+    "launch",
+    "spin",
+    "eat",
+    "crash",
+    "fail",
+    "leave",
+    "not_json",
+    "has_torch",
+)
 TABLE = {**TASKS, **{name: f"tests.jobs.job_tasks:{name}" for name in NAMES}}
 
 
@@ -86,6 +99,40 @@ def test_cancel_is_quick_and_takes_the_children_along(worker: Worker, child: str
     fresh = worker.run("echo", {}).result(20)
     assert fresh.value is not None
     assert fresh.value["pid"] != pid
+
+
+ENDLESS = """.version 9.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p0) {
+.reg .b32 %r<4>; .reg .b64 %d<2>; .reg .pred %p;
+ld.param.u64 %d0, [p0];
+mov.u32 %r0, 0;
+LOOP:
+add.u32 %r0, %r0, 1;
+setp.ne.u32 %p, %r0, 0;
+@%p bra LOOP;
+st.global.u32 [%d0], %r0;
+ret;
+}
+"""
+
+
+def test_cancel_inside_a_launch_leaves_the_process_warm(worker: Worker) -> None:
+    handle, seen = running(worker, "launch", {"ptx": ENDLESS})
+    pid = worker.pid
+    time.sleep(0.4)
+    start = time.monotonic()
+    handle.cancel()
+    assert handle.result(5).state == "cancelled"
+    assert time.monotonic() - start < 0.2
+    shares = [fraction for stage, fraction, _ in seen if stage == "launch"]
+    assert len(shares) >= 3
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] < 1
+    again = worker.run("echo", {}).result(20)
+    assert again.value is not None
+    assert again.value["pid"] == pid
 
 
 def test_cancel_of_a_queued_job_is_at_once_and_leaves_the_running_one(worker: Worker) -> None:

@@ -17,6 +17,7 @@ from cubridge_engine import simulate
 from .explained import EXPLAINED
 from .mutants import Mutant, mutants
 from .subject import SUBJECTS, Foreign, Subject, try_mutant
+from .witness import evidence
 
 
 def source_line(module: simulate.Module, line: int) -> tuple[int, str]:
@@ -50,7 +51,7 @@ def run(subject: Subject | Foreign, rule: str) -> dict[str, Any]:
     total: Counter[str] = Counter()
     by_checker: Counter[str] = Counter()
     found: Counter[str] = Counter()
-    survivors: list[tuple[Mutant, int, str, str]] = []
+    survivors: list[tuple[Mutant, int, str, str, str]] = []
     for mutant in mutants(ptx):
         if rule not in mutant.rule or mutant.rule in subject.left_out:
             continue
@@ -60,23 +61,31 @@ def run(subject: Subject | Foreign, rule: str) -> dict[str, Any]:
         by_checker[mutant.rule] += bool(verdict.codes)
         if not verdict.found:
             number, text = source_line(base, mutant.line)
-            survivors.append((mutant, number, text, explanation(subject.name, mutant, text)))
+            why = explanation(subject.name, mutant, text)
+            survivors.append((mutant, number, text, evidence(subject, ptx, mutant), why))
     print(
         f"{subject.name}: {sum(found.values())} of {sum(total.values())} found, {time.perf_counter() - started:.0f} s"
     )
     for name, count in total.items():
         print(f"  {name:26} {found[name]:4} of {count:4}   by a checker {by_checker[name]}")
-    for mutant, number, text, why in survivors:
+    for mutant, number, text, shown, why in survivors:
         print(f"  survived: {mutant.rule}, PTX line {mutant.line}: {mutant.before}")
-        print(f"            line {number}: {text}\n            {why or 'NOT EXPLAINED'}")
+        print(f"            line {number}: {text}\n            {shown}\n            {why or 'NOT EXPLAINED'}")
     return {
         "found": sum(found.values()),
         "mutants": sum(total.values()),
         "seconds": round(time.perf_counter() - started),
         "rules": {r: {"mutants": n, "found": found[r], "by_checker": by_checker[r]} for r, n in total.items()},
         "survivors": [
-            {"rule": m.rule, "ptx": m.before.strip(), "line": number, "source": text, "why": why or "NOT EXPLAINED"}
-            for m, number, text, why in survivors
+            {
+                "rule": m.rule,
+                "ptx": m.before.strip(),
+                "line": number,
+                "source": text,
+                "shown": shown,
+                "why": why or "NOT EXPLAINED",
+            }
+            for m, number, text, shown, why in survivors
         ],
         "unexplained": sum(not why for *_, why in survivors),
     }
@@ -91,10 +100,14 @@ def main() -> int:
     arguments = parser.parse_args()
     scores = {name: run(SUBJECTS[name], arguments.rule) for name in arguments.kernel or list(SUBJECTS)}
     if arguments.record:
-        from bench.recording import ROOT, record
+        from bench.recording import ROOT, record, surroundings
 
         kept = ROOT / "bench/results/mutation.json"
-        before = json.loads(kept.read_text())["kernels"] if kept.exists() else {}
+        last = json.loads(kept.read_text()) if kept.exists() else {"kernels": {}}
+        # Scores that are kept say which commit they are of.
+        before = {name: {"commit": last["measured_on"]["commit"], **score} for name, score in last["kernels"].items()}
+        commit = surroundings()["commit"]
+        scores = {name: {"commit": commit, **score} for name, score in scores.items()}
         record("mutation", {"only_rules_with": arguments.rule, "kernels": {**before, **scores}})
     return int(any(score["unexplained"] for score in scores.values()))
 

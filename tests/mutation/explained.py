@@ -39,6 +39,12 @@ EXPLAINED: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("comparison", "lse[row] = l[r] == 0.f", LOG),
     ),
     "flash_fwd_scalar": (
+        (
+            "comparison",
+            ", 512;",
+            "equivalent: one more round of thread 0 writes four elements behind Q, in the K tile, where that thread "
+            "writes again before anybody reads",
+        ),
         ("comparison", "for (int idx = tid; idx < Br * D", ROUNDS),
         ("comparison", "Qs[i * kLd<D> + d] = q0 + i < sq", ROUNDS),
         ("comparison", "Ks[j * kLd<D> + d] = kv0 + j < sk", ROUNDS),

@@ -10,6 +10,7 @@ import pytest
 from tests.mutation.explained import EXPLAINED
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.subject import SUBJECTS, Subject, try_mutant
+from tests.mutation.witness import evidence, from_threads_alone
 from tests.simulate.conftest import ROOT, Shape
 
 SYNCHRONISATION = ("barrier", "commit", "remove wait", "wait off")
@@ -56,6 +57,20 @@ def test_a_bound_that_is_off_by_one_is_found_by_a_tail():
     bounds = [m for m in mutants(ptx(name)) if m.rule == "comparison" and "setp.lt.s32" in m.before]
     subject = dataclasses.replace(SUBJECTS[name], shapes=(), edges=(Shape(h=1, sq=40, sk=40), Shape(h=1, sq=8, sk=8)))
     assert any("CB513" in try_mutant(subject, m.text).codes for m in bounds[:4])
+
+
+@pytest.mark.parametrize(("compared", "shown"), [(", 1023;", "%tid and constants alone"), (", 512;", "to no effect")])
+def test_a_surviving_comparison_is_run_beside_the_original(compared, shown):
+    """The code for a rest that no thread has, and one more round of thread 0."""
+    name = "flash_fwd_scalar"
+    mutant = next(m for m in mutants(ptx(name)) if m.rule == "comparison" and compared in m.before)
+    assert shown in evidence(quick(name), ptx(name), mutant)
+
+
+def test_a_comparison_with_a_size_is_not_of_threads_alone():
+    text = ptx("flash_fwd_sm80")
+    sizes = [m for m in mutants(text) if m.rule == "comparison" and not from_threads_alone(text, m.line)]
+    assert len(sizes) > 20
 
 
 def test_mutants_differ_from_the_original_in_one_place():
