@@ -49,9 +49,12 @@ class CounterexampleResult(_Frozen):
     want: float | str
 
 
+WHOLE = "whole module"  # name of the case that runs the user's whole function, with the kernel in its drop-in
+
+
 class CaseResult(_Frozen):
     """One problem of the grid at one level. `dtype` float64 means: the program without any rounding. Errors are
-    relative to each row's scale.
+    relative to each row's scale. `arch`: whose PTX the simulator executed; '' at other levels.
     """
 
     name: str
@@ -68,6 +71,7 @@ class CaseResult(_Frozen):
     passed: bool
     kept_rows: int = 0
     reference: Literal["spec", "formula"] = "spec"
+    arch: str = ""
     counterexample: CounterexampleResult | None = None
 
 
@@ -83,11 +87,58 @@ class CompiledResult(_Frozen):
     notes: tuple[str, ...] = ()
 
 
+class LineCost(_Frozen):
+    """What the instructions of one line (from 0) of the kernel's file did in a launch.
+
+    `instructions` are PTX instructions issued by warps, `share` their part of the launch's, `classes` the same by
+    class. `passes`: how often a warp goes over the line. `active`: share of the lanes that did something. Bytes are
+    those of the whole launch. `wavefronts` of shared memory were counted in one CTA, `ideal_wavefronts` is what they
+    would be without bank conflicts, `bank_ways` the worst access of the line (1.0: none; null: no access was counted).
+    """
+
+    line: int
+    text: str
+    instructions: int
+    share: float
+    passes: float
+    active: float
+    classes: dict[str, int]
+    global_read: int = 0
+    global_write: int = 0
+    shared_read: int = 0
+    shared_write: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+    bank_ways: float | None = None
+
+
+class CostResult(_Frozen):
+    """Counts of one launch, the largest problem of the grid: in total, and by line, in the order of the file.
+
+    `lines` have each instruction once, at the innermost line of the file that it comes from. `calls` are the lines that
+    call functions of the file, with what was inlined there.
+    Lines are those of the text that was verified (for adapt: of the result's `text`).
+    """
+
+    case: str
+    sizes: dict[str, int]
+    schedule: str
+    ctas: int
+    warps: int
+    instructions: int
+    active: float
+    classes: dict[str, int]
+    bytes: dict[str, int]
+    lines: tuple[LineCost, ...]
+    calls: tuple[LineCost, ...] = ()
+
+
 class SimulatedResult(_Frozen):
     """What the simulator ran of one instantiation: the problems by name, each under every one of the schedules.
 
     `instructions` are thread-instructions executed;
-    `bank_conflict_ways` is the worst shared access of the first launch (1.0: none), null when there is no access.
+    `bank_conflict_ways` is the worst shared access of the largest problem (1.0: none), null when there is no access.
+    `same_as` are architectures whose PTX is the same text; `cost` is there for the primary instantiation.
     """
 
     instantiation: str
@@ -99,6 +150,8 @@ class SimulatedResult(_Frozen):
     launches: int
     instructions: int
     bank_conflict_ways: float | None
+    same_as: tuple[str, ...] = ()
+    cost: CostResult | None = None
 
 
 class PowerResult(_Frozen):
@@ -185,8 +238,28 @@ class Result(_Frozen):
     exit_code: int = 0
 
 
+class DerivedResult(_Frozen):
+    """A tensor that the adapted kernel takes and the spec does not have: the caller makes it from the spec's inputs.
+
+    `shape` are formulas of the lengths, and with `bytes` at most: at `sizes`, those of the example. `built_by` is the
+    function of the drop-in that makes it; null where there is no drop-in.
+    """
+
+    name: str
+    what: str
+    dtype: str
+    shape: tuple[str, ...]
+    bytes: int
+    sizes: dict[str, int]
+    built_by: str | None
+
+
 class Adaptation(Result):
-    """`cubridge adapt`: the kernel changed to mean the spec. `text` is null when there is nothing to show."""
+    """`cubridge adapt`: the kernel changed to mean the spec. `text` is null when there is nothing to show.
+
+    `drop_in` is a Python file that holds what the spec does before and after the attention and makes what is `derived`,
+    and `drop_in_written` where it was written; both are null where the kernel alone does what the spec does.
+    """
 
     level: LevelName
     applicability: Applicability
@@ -194,6 +267,9 @@ class Adaptation(Result):
     report: Report | None = None
     text: str | None = None
     diff: str = ""
+    drop_in: str | None = None
+    drop_in_written: str | None = None
+    derived: tuple[DerivedResult, ...] = ()
     bindings: dict[str, Any] = Field(default_factory=dict)
     kernel: FileRef
     spec: FileRef
@@ -216,10 +292,11 @@ class Verification(Result):
 
 
 class SpecReading(Result):
-    """`cubridge spec`: what a spec means, as text in the scalar language."""
+    """`cubridge spec`: what a spec means, as text in the scalar language; the tile map of its mask where asked for."""
 
     spec: FileRef
     attention: dict[str, Any] | None = None
+    tiles: dict[str, Any] | None = None
 
 
 class Lifting(Result):

@@ -2,6 +2,7 @@
 
 The slopes are an argument, 2^(-8(h+1)/H) in the paper.
 """
+
 import math
 
 import torch

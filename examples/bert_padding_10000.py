@@ -1,4 +1,5 @@
 """BERT's padding mask: keys whose attention_mask is False get -10000 added, which is finite on purpose."""
+
 import math
 
 import torch

@@ -1,4 +1,5 @@
 """FlashAttention's own layout [B, S, H, D]; everything in float32; the softmax written out by hand."""
+
 import torch
 
 

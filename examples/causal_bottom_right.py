@@ -2,6 +2,7 @@
 
 The last query sees all keys. FlashAttention has used this alignment since version 2.1; `is_causal=True` in PyTorch has not.
 """
+
 import math
 
 import torch

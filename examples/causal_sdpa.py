@@ -2,6 +2,7 @@
 
 `is_causal=True` is the top-left convention: query i sees keys 0..i, whatever the number of keys.
 """
+
 import torch
 import torch.nn.functional as F
 

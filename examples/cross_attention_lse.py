@@ -1,4 +1,5 @@
 """Full cross-attention that also returns the logsumexp of each row, to merge partial results (ring or split-KV attention)."""
+
 from typing import Dict
 
 import torch

@@ -1,4 +1,5 @@
 """FlexAttention-style callables instead of an attention(): a soft cap, and causal attention within chunks of 64 tokens."""
+
 import torch
 
 

@@ -2,6 +2,7 @@
 
 The cap comes before the mask, and the scale is query_pre_attn_scalar ** -0.5 (not 1/sqrt(head_dim) for every model size).
 """
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,4 +1,5 @@
 """gpt-oss: a learned sink logit for each head joins the softmax as an extra column and is then dropped; sliding window and GQA."""
+
 import torch
 
 SLIDING_WINDOW = 64

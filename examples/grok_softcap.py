@@ -1,4 +1,5 @@
 """Grok-1: logits are capped at 30 by a scaled tanh, then masked causally with -1e30 in float32."""
+
 import torch
 
 

@@ -1,4 +1,5 @@
 """Llama's eager attention with grouped KV heads (expand + reshape) and a causal mask added as finfo.min."""
+
 import math
 
 import torch

@@ -1,4 +1,5 @@
 """Longformer's local attention without global tokens: each token sees W neighbours on both sides, W included."""
+
 import torch
 
 ONE_SIDED_WINDOW = 32

@@ -1,4 +1,5 @@
 """Mistral's sliding window: a query sees itself and the WINDOW - 1 keys before it. KV heads are shared (GQA)."""
+
 import torch
 import torch.nn.functional as F
 

@@ -1,4 +1,5 @@
 """The teaching version: a Python loop over heads, multi-query (one KV head for all)."""
+
 import torch
 
 

@@ -1,4 +1,5 @@
 """Prefix language model (UniLM, PaliGemma): the first PREFIX keys are seen by everyone, the rest is causal."""
+
 import torch
 
 PREFIX = 40

@@ -1,4 +1,5 @@
 """Grouped-query attention with a scale of 1/d, as in muP-parametrised models."""
+
 import torch
 import torch.nn.functional as F
 

@@ -1,4 +1,5 @@
 """An additive bias through scaled_dot_product_attention, shared by the batch (Swin, AlphaFold-like pair bias)."""
+
 import torch
 import torch.nn.functional as F
 

@@ -1,4 +1,5 @@
 """T5's attention as its layer computes it: no 1/sqrt(d), and a position bias [1, H, Sq, Sk] broadcast over the batch."""
+
 import torch
 from torch import nn
 

@@ -14,7 +14,7 @@ from . import codes as codes
 from .arguments import BadArgument, job_params
 from .job import JobFailed, run_job
 from .output import MACHINE, diagnostics_of, print_diagnostics, print_json
-from .render import console, failing_cases, next_step, show_diff, show_report, show_stages
+from .render import console, derived_lines, failing_cases, next_step, show_diff, show_report, show_stages
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,6 +23,10 @@ def run(args: argparse.Namespace) -> int:
         params = job_params(args)
         if args.output:
             check_target(Path(args.output), Path(args.kernel), args.force)
+        if args.drop_in:
+            check_target(Path(args.drop_in), Path(args.spec), args.force)
+        target = _drop_in_target(args, args.output)
+        params["drop_in"] = Path(target).name if target is not None else ""
     except BadArgument as bad:
         print_diagnostics([bad.diagnostic])
         return 2
@@ -33,9 +37,11 @@ def run(args: argparse.Namespace) -> int:
         return failed.exit_code
     found = diagnostics_of(result)
     written, problems = _write(args, result)
+    drop_in, more = _write_drop_in(args, result, written)
+    problems += more
     found += problems
     code = max(result.exit_code, 1 if problems else 0)
-    result = result.model_copy(update={"written": written, "exit_code": code})
+    result = result.model_copy(update={"written": written, "drop_in_written": drop_in, "exit_code": code})
     if args.format == "json":
         print_json(result)
     elif args.format == "diff":
@@ -71,6 +77,31 @@ def _write(args: argparse.Namespace, result: Adaptation) -> tuple[str | None, li
     return args.output, []
 
 
+def _drop_in_target(args: argparse.Namespace, kernel: str | None) -> str | None:
+    """Where the drop-in goes: as asked for, or beside the adapted kernel."""
+    return args.drop_in or (f"{Path(kernel).with_suffix('')}_drop_in.py" if kernel else None)
+
+
+def _write_drop_in(
+    args: argparse.Namespace, result: Adaptation, kernel: str | None
+) -> tuple[str | None, list[Diagnostic]]:
+    """Write the drop-in where it was asked for, or beside the kernel that was written."""
+    target = _drop_in_target(args, kernel)
+    if result.drop_in is None or target is None:
+        return None, []
+    if result.applicability == "sketch" and not args.force:
+        return None, [make("CB006", level=result.level)] if args.drop_in and kernel is None else []
+    try:
+        if not args.drop_in:
+            check_target(Path(target), Path(args.spec), args.force)
+        write_atomically(Path(target), result.drop_in.encode())
+    except BadArgument as bad:
+        return None, [bad.diagnostic]
+    except OSError as error:
+        return None, [make("CB004", path=target, why=error.strerror or str(error))]
+    return target, []
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file or nothing: into a neighbour first, then renamed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,11 +134,18 @@ def _show(result: Adaptation, found: list[Diagnostic]) -> None:
     if result.bindings:
         values = ", ".join(f"{name} = {value:g}" for name, value in result.bindings.items())
         out.print(f"  call it with {values}", markup=False)
+    for line in derived_lines(result):
+        out.print(line, markup=False)
     out.print()
     out.file.flush()
     print_diagnostics(found)
+    if result.drop_in is not None and result.drop_in_written is None:
+        out.print("The drop-in file:\n", markup=False)
+        out.print(result.drop_in, markup=False)
     if result.written:
         out.print(f"Written to {result.written}", markup=False)
-    elif result.text is not None:
+    if result.drop_in_written:
+        out.print(f"The drop-in is in {result.drop_in_written}", markup=False)
+    elif result.text is not None and result.written is None:
         out.print("Nothing was written.")
     out.print(next_step(result, result.written), markup=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..compile.limits import parse_arch
 from ..diagnostics import Diagnostic, make
+from ..spec.flex_mods import entry_of
 from . import codes as codes
 
 
@@ -47,6 +48,14 @@ def archs_of(text: str | None) -> list[str] | None:
     return names
 
 
+def outputs_of(text: str) -> list[int]:
+    """``0,2`` as a list. Raises BadArgument (CB010)."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not all(name.isdigit() for name in names):
+        raise BadArgument(make("CB010", text=text))
+    return [int(name) for name in names]
+
+
 def job_params(args: argparse.Namespace) -> dict[str, Any]:
     """Parameters of the job of this command (see `pipeline.tasks`). Paths stay as the user wrote them. Raises
     BadArgument.
@@ -56,6 +65,11 @@ def job_params(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("kernel", "spec", "entry", "kernel_name", "head_dim", "empty_rows", "seed"):
         if given.get(name) is not None:
             params[name] = given[name]
+    if given.get("outputs") is not None:
+        params["outputs"] = outputs_of(given["outputs"])
+    named = entry_of(given.get("score_mod"), given.get("mask_mod"))
+    if named is not None:
+        params["entry"] = named
     if given.get("time_limit") is not None:
         # The user's code gets a part of the time: a loop in it is then reported at its line, before the whole job is
         # stopped.

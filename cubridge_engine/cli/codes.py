@@ -29,6 +29,16 @@ register(
             "'{text}' is no architecture this version knows",
             "Write it as sm_80, sm_86, sm_90 or sm_90a; several are separated by commas.",
         ),
+        "CB010": Row(
+            E,
+            "'{text}' names no outputs",
+            "Write their numbers, from 0 and separated by commas: --outputs 0.",
+        ),
+        "CB011": Row(
+            E,
+            "'{path}' cannot be written as a picture: {why}",
+            "Name a file that ends in .svg; a .png needs the package pillow: pip install pillow",
+        ),
         "CB009": Row(N, "stopped on request; nothing was written", "Run the command again when you like."),
     }
 )

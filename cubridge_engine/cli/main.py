@@ -26,6 +26,17 @@ COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
+# sizes of a tile map -> words
+TILES = {
+    "Sq": "queries",
+    "Sk": "keys",
+    "Br": "rows of a tile",
+    "Bc": "columns of a tile",
+    "b": "batch",
+    "h": "head",
+}
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = argparse.ArgumentParser(
@@ -47,16 +58,33 @@ def build_parser() -> argparse.ArgumentParser:
             _kernel_options(sub)
         if name in ("spec", "adapt", "verify"):
             sub.add_argument("--entry", default="attention", metavar="NAME", help="function or class of the spec")
+            sub.add_argument("--outputs", metavar="LIST", help="numbers of the returned tensors that matter")
         if name in ("adapt", "verify"):
             _verify_options(sub)
         if name in ("lift", "spec", "adapt", "verify"):
             _limit_options(sub)
         if name == "adapt":
             sub.add_argument("-o", "--output", metavar="OUT.cu", help="write the adapted kernel there")
+            sub.add_argument(
+                "--drop-in", metavar="OUT.py", help="write the rest of a module there (default: beside OUT.cu)"
+            )
             sub.add_argument("--force", action="store_true", help="overwrite OUT.cu; write a sketch too")
         if name == "lsp":
             sub.add_argument("--tcp", metavar="HOST:PORT", help="listen on a socket instead")
+        if name == "spec":
+            _page_options(sub)
+        if name in ("spec", "adapt", "verify"):
+            sub.add_argument("--score-mod", metavar="NAME", help="the score_mod of a file that has several")
+            sub.add_argument("--mask-mod", metavar="NAME", help="the mask_mod of a file that has several")
     return parser
+
+
+def _page_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--explain", action="store_true", help="show for each line of the spec what it became")
+    sub.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    sub.add_argument("--tiles", metavar="OUT.svg", help="draw which tiles of the mask are empty, partial and full")
+    for name, text in TILES.items():
+        sub.add_argument(f"--{name.lower()}", dest=f"tile_{name}", type=int, metavar="N", help=f"{text} of the drawing")
 
 
 def _kernel_options(sub: argparse.ArgumentParser) -> None:

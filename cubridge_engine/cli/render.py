@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ..results import Adaptation, CaseResult, CompiledResult, Report, Stage, Verification
+from ..results import WHOLE, Adaptation, CaseResult, CompiledResult, Report, Stage, Verification
 from ..verify.levels import LEVELS
+from .costs import cost_table
 
 MEANS = {level.name: level.means for level in LEVELS}
 DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))
@@ -65,8 +66,8 @@ def _show_cases(out: Console, cases: Sequence[CaseResult]) -> None:
     if not cases:
         return
     rows = [("executed", "dtype", "runs passed", "worst error of O", "of LSE", "tolerance")]
-    for level, dtype in dict.fromkeys((c.level, c.dtype) for c in cases):
-        group = [c for c in cases if (c.level, c.dtype) == (level, dtype)]
+    for level, dtype, whole in dict.fromkeys((c.level, c.dtype, c.name == WHOLE) for c in cases):
+        group = [c for c in cases if (c.level, c.dtype, c.name == WHOLE) == (level, dtype, whole)]
         lse = [float(c.worst_lse) for c in group if c.worst_lse is not None]
         worst = max(group, key=lambda c: float(c.worst_o))
         rows.append(
@@ -112,9 +113,27 @@ def _show_simulated(out: Console, report: Report) -> None:
         if one.bank_conflict_ways == 1.0:
             ways = "none"
         counts = (str(len(one.cases)), str(one.launches), f"{one.instructions / 1e6:.0f}")
-        rows.append((one.instantiation, one.arch, *counts, ways, ", ".join(one.schedules)))
+        archs = ", ".join((one.arch, *(f"{arch} (same PTX)" for arch in one.same_as)))
+        rows.append((one.instantiation, archs, *counts, ways, ", ".join(one.schedules)))
     for line in columns(rows, right=(2, 3, 4)):
         out.print(line, markup=False)
+    for cost in (one.cost for one in report.simulated if one.cost is not None):
+        heading, table = cost_table(cost)
+        out.print(heading, markup=False)
+        for line in columns(table, right=(0, 1, 2, 3, 4)):
+            out.print(f"  {line}", markup=False)
+
+
+def derived_lines(result: Adaptation) -> list[str]:
+    """One line for each tensor that the caller makes: its shape, bytes, and what makes it."""
+    lines: list[str] = []
+    for item in result.derived:
+        size = f"{item.bytes} bytes" if item.bytes < 1000 else f"{item.bytes / 1000:.0f} kB"
+        line = f"  {item.name}: {item.dtype} [{', '.join(item.shape)}], at most {size} at the example's lengths"
+        if item.built_by is not None:
+            line += f"; built by {item.built_by} of {result.drop_in_written or 'the drop-in'}"
+        lines.append(line)
+    return lines
 
 
 def next_step(result: Adaptation | Verification, written: str | None) -> str:

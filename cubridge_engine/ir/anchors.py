@@ -83,6 +83,32 @@ class TileIndexUse:
 
 
 @dataclass(frozen=True, slots=True)
+class WalkUse:
+    """One place that takes the tile of a trip from the loop variable. `what`: 'tile' (the text is a tile index), 'row0'
+    (a first key row), 'argument' (insert the first key row behind the last argument of a call), 'parameter' (insert a
+    parameter for it; `base` names the function), 'name' (inside that function, the text is the first key row). The trip
+    is ``base + ahead``; an empty base is 0.
+    """
+
+    span: Span
+    what: str
+    base: str
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class WalkSite:
+    """What to change for a loop to walk a list of tiles. `header` (initialiser to update) is given for loops over key
+    columns, which then count trips and look the column up at `body`, behind the opening brace.
+    """
+
+    uses: tuple[WalkUse, ...]
+    header: Span | None
+    body: int
+    indent: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoopSite:
     """The KV loop."""
 
@@ -97,6 +123,7 @@ class LoopSite:
     indent: str  # indentation there
     prologue: tuple[TileIndexUse, ...]
     names: Names  # in scope at hi_definition_end
+    walk: WalkSite | None = None  # None: the text cannot be made to take its tiles from a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +146,33 @@ class EpilogueSite:
     guarded: bool  # True when l == 0 is tested
     lse: Span | None  # the LSE value expression
     names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSite:
+    """One place where P is computed from S: the call of the exponential, the text of the score element in it, and the
+    function called (`op` is exp or exp2).
+    """
+
+    exponential: Span
+    element: str
+    op: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxSite:
+    """The online softmax in the text: everything that goes, or changes, when the weights are no softmax.
+
+    `corrections` are the names that take ``exp(m_old - m_new)``, where they are assigned; `sums` the elements of P that
+    row sums add; `lse` the stores of the log-sum-exp; `body` the kernel's body.
+    """
+
+    weights: tuple[WeightSite, ...]
+    corrections: tuple[Span, ...]
+    sums: tuple[Span, ...]
+    lse: tuple[Span, ...]
+    body: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +223,4 @@ class Anchors:
     )
     setup_indent: str = "  "
     setup_names: Names = Names()
+    softmax: SoftmaxSite | None = None  # None: a step of it is not in the kernel's own body

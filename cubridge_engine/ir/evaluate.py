@@ -111,6 +111,8 @@ def _eval(expr: Expr, env: Mapping[str, Any], tensors: Mapping[str, Array]) -> A
         data = tensors[expr.tensor]
         if not expr.index:
             return data
+        if len(expr.index) != data.ndim:
+            raise UnboundName(f"{expr.tensor} by {len(expr.index)} of its {data.ndim} indices")
         index = tuple(
             np.clip(np.asarray(_eval(e, env, tensors)).astype(np.int64), 0, max(n - 1, 0))
             for e, n in zip(expr.index, data.shape, strict=True)

@@ -11,7 +11,7 @@ from ..diagnostics import Span
 from ..ir.anchors import Anchors, ElementNest, EpilogueSite, HeadSite, LoopSite, MaskSite, Names, ScoreSite, StateSite
 from ..ir.expr import Var
 from ..ir.nodes import Kernel, LaneReduce, Score
-from . import anchors_fused, interface_sites, tree, units
+from . import anchors_fused, anchors_softmax, interface_sites, tree, units
 from .anchors_elements import ElementTexts
 from .scope_names import names_at, variable_with
 from .select import Chosen
@@ -19,6 +19,7 @@ from .shape_types import look
 from .state import Emission
 from .syntax import Syn
 from .values import Node, Value
+from .walk_site import walk_site
 
 _ASSIGN = frozenset({"assignment_expression"})
 _NEST_STATEMENTS = frozenset({"declaration"})
@@ -208,6 +209,7 @@ class Finder(ElementTexts):
         definition = self._definition_end(hi_name) if hi_name else None
         where = definition if definition is not None else self.loop.start
         key = self._statement_after(where)
+        prologue = interface_sites.prologue(self)
         return LoopSite(
             self.span(self.loop),
             loop.name,
@@ -216,8 +218,9 @@ class Finder(ElementTexts):
             hi_name,
             definition,
             tree.indent_at(self.source, definition if definition is not None else self.loop.start),
-            interface_sites.prologue(self),
+            prologue,
             names_at(self.e, self.kernel, key),
+            walk_site(self, prologue),
         )
 
     def _definition_end(self, name: str) -> int | None:
@@ -407,6 +410,7 @@ def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchor
         setup_offset=offset,
         setup_indent=indent,
         setup_names=names,
+        softmax=anchors_softmax.site(f),
     )
 
 

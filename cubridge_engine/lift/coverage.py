@@ -20,6 +20,8 @@ LANDMARKS: dict[str, str] = {
     "normalise": "the normalisation O / l",
     "store": "the store of O",
 }
+# What is there when the weights are a function of one score each: no state of a row.
+WEIGHT_LANDMARKS: dict[str, str] = {name: LANDMARKS[name] for name in ("kv_loop", "qk", "pv", "store")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,4 +30,6 @@ def evaluate(m: Machine, syn: Syn, scope: Scope) -> Value:
     return value
 
 
-_NOTED = frozenset({"binary_expression", "conditional_expression", "identifier", "call_expression"})
+_NOTED = frozenset(
+    {"binary_expression", "conditional_expression", "identifier", "call_expression", "subscript_expression"}
+)

@@ -12,6 +12,7 @@ from .addresses import MemoryError_
 from .emit_copies import copy_jobs
 from .emit_groups import row_jobs, store_jobs, tile_jobs
 from .jobs import Job
+from .loops import uses
 from .memory import Buffer
 from .rewrite import NotExpressible
 from .shape_types import Element, look
@@ -264,7 +265,7 @@ def first_column(e: Emission, loop: Loop) -> Value:
         return direct
     for wave in buffer.waves:
         part = wave.parts[0]
-        if loop.iv not in store.poly(part.access.row0).atoms():
+        if not uses(part.access.row0, loop.iv):
             continue
         start = min(int(p.address[p.active].min()) for p in wave.parts)
         written = e.memory.slot_of(buffer, start, part.slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.expr import NEG_INF, Call, Const, Expr, Var, free_vars, walk
@@ -115,20 +116,23 @@ def _without_rounding(expr: Expr) -> Expr:
 
 def split_mask(expr: Expr) -> tuple[Expr | None, Expr, Expr]:
     """(keep, fill, rest) of ``where(keep, rest, fill)`` with a fill that does not depend on the score."""
-    masked, fill, rest = _masked(expr)
+    masked, fill, rest = _masked(expr, _is_fill)
     if fill is None or rest is None:
-        return None, NEG_INF, expr
+        # A weight is masked with 0; where the score itself decides, a 0 is part of the formula (ReLU).
+        masked, fill, rest = _masked(expr, _is_zero)
+        if fill is None or rest is None or "s" in free_vars(masked):
+            return None, NEG_INF, expr
     return simplify(Call("not", (masked,))), fill, rest
 
 
-def _masked(expr: Expr) -> tuple[Expr, Expr | None, Expr | None]:
+def _masked(expr: Expr, is_fill: Callable[[Expr], bool]) -> tuple[Expr, Expr | None, Expr | None]:
     """(where the value is the fill, fill, the value elsewhere) of nested selections; fill None: it is no mask."""
-    if _is_fill(expr):
+    if is_fill(expr):
         return Const(True), expr, None
     if not (isinstance(expr, Call) and expr.op == "where"):
         return Const(False), None, expr
     condition, *branches = expr.args
-    (a, fill_a, rest_a), (b, fill_b, rest_b) = (_masked(x) for x in branches)
+    (a, fill_a, rest_a), (b, fill_b, rest_b) = (_masked(x, is_fill) for x in branches)
     fills, rests = {fill_a, fill_b} - {None}, {rest_a, rest_b} - {None}
     if len(fills) != 1 or len(rests) > 1:
         return Const(False), None, expr
@@ -138,6 +142,10 @@ def _masked(expr: Expr) -> tuple[Expr, Expr | None, Expr | None]:
 
 def _is_fill(expr: Expr) -> bool:
     return isinstance(expr, Const) and isinstance(expr.value, float) and expr.value < -1e3
+
+
+def _is_zero(expr: Expr) -> bool:
+    return expr == Const(0.0)
 
 
 # ---- matrix products

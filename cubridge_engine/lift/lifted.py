@@ -51,12 +51,16 @@ class Lifted:
 
 
 def lift(
-    source: SourceFile, *, kernel: str | None = None, instantiation: Mapping[str, int | str] | None = None
+    source: SourceFile,
+    *,
+    kernel: str | None = None,
+    instantiation: Mapping[str, int | str] | None = None,
+    remember: bool = True,
 ) -> Lifted:
     """Read the kernel named `kernel` (or the first that looks like attention) of `source` into CuIR.
 
     `instantiation` gives template parameters by name; missing ones come from explicit instantiations, launches or
-    defaults.
+    defaults. `remember`: keep the result, and the source with it, for the next call with the same text.
     """
     key = (source.path, source.data, source.clean, kernel, tuple(sorted((instantiation or {}).items())))
     if key in _CACHE:
@@ -73,9 +77,10 @@ def lift(
     if best is None:
         best = Lifted(None, Anchors(), Coverage(), (make("CB120", source.span_of(0, 0)),), "no kernel found", names)
     result = dataclasses.replace(best, seconds=time.perf_counter() - start, source=source)
-    while len(_CACHE) >= _CACHE_SIZE:
+    while remember and len(_CACHE) >= _CACHE_SIZE:
         del _CACHE[next(iter(_CACHE))]
-    _CACHE[key] = result
+    if remember:
+        _CACHE[key] = result
     return result
 
 

@@ -14,6 +14,7 @@ from . import addresses, anchors_find, emit, units
 from .addresses import MemoryError_
 from .coverage import Coverage
 from .kernel_run import run_kernel
+from .loops import uses
 from .machine import Machine
 from .memory import Memory
 from .objects import name_things, outputs
@@ -121,7 +122,7 @@ def kv_loop(m: Machine, mem: Memory) -> Loop | None:
     loops = [x for x in addresses.events_of(m.trace.items) if isinstance(x, Loop)]
     rows = [m.store.poly(w.parts[0].access.row0) for w in mem.waves]
     for loop in loops:
-        if any(loop.iv in r.atoms() for r in rows):
+        if any(uses(r, loop.iv) for r in rows):
             return loop
     return loops[0] if loops else None
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..source import SourceFile
+from ..source import Function, SourceFile
 from .syntax import Syn, convert, parse_fragment
 from .trace import Assign, Event, Place, Trace, Unknown
 from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Store, Value, is_uniform, same
@@ -57,15 +59,42 @@ class Frame:
     returned: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])  # (condition, value)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Definition:
     """A function of the file, its syntax converted on first use."""
 
-    name: str
-    qualified: str
-    params: list[Syn]
-    body: Syn
-    template: list[Syn]
+    function: Function
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        """Its name, without what qualifies it."""
+        return self.function.name
+
+    @property
+    def qualified(self) -> str:
+        """Its name as written."""
+        return self.function.qualified_name
+
+    @cached_property
+    def params(self) -> list[Syn]:
+        """Its parameter declarations."""
+        return [k for k in convert(self.function.params, self.data).kids if "parameter_declaration" in k.type]
+
+    @cached_property
+    def body(self) -> Syn:
+        """Its compound statement."""
+        return convert(self.function.body, self.data)
+
+    @cached_property
+    def template(self) -> list[Syn]:
+        """Its template parameters."""
+        template = self.function.template
+        return [] if template is None else _template_parameters(convert_child(template, "parameters", self.data))
+
+
+# Several machines run for one lift, each on the same functions.
+_DEFINITIONS: WeakKeyDictionary[SourceFile, dict[str, list[Definition]]] = WeakKeyDictionary()
 
 
 class Machine:
@@ -119,17 +148,11 @@ class Machine:
     # ---- the file -----------------------------------------------------------------------------------------------
 
     def _read_file(self) -> None:
-        data = self.source.clean
-        for name, found in self.source.functions().items():
-            for f in found:
-                template = (
-                    [] if f.template is None else _template_parameters(convert_child(f.template, "parameters", data))
-                )
-                params = [k for k in convert(f.params, data).kids if "parameter_declaration" in k.type]
-                self.functions.setdefault(name, []).append(
-                    Definition(name, f.qualified_name, params, convert(f.body, data), template)
-                )
-        self._read_declarations(self.source.root, data)
+        if self.source not in _DEFINITIONS:
+            functions = self.source.functions().items()
+            _DEFINITIONS[self.source] = {n: [Definition(f, self.source.clean) for f in found] for n, found in functions}
+        self.functions = {name: list(found) for name, found in _DEFINITIONS[self.source].items()}
+        self._read_declarations(self.source.root, self.source.clean)
 
     def _read_declarations(self, root: Any, data: bytes) -> None:
         for child in root.named_children:

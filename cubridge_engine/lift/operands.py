@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ir.expr import Call, Const, Expr, Var, walk
 from ..ir.simplify import linear_terms, simplify
 
-_AXES = ("b", "h", "hk", "i", "j")
+_AXES = ("b", "h", "hk", "qt", "i", "j")
 
 
 def split_index(
@@ -35,16 +35,13 @@ def split_index(
         for axis in ("i", "j"):
             rest.extend((f, [Var(axis), *others]) for f, others in by_axis.pop(axis, []))
     strided, rest = _by_stride(rest)
-    indices: list[Expr] = []
-    strides: list[Expr] = []
-    for stride, terms in strided:
-        indices.append(simplify(_sum(terms), types))
-        strides.append(stride)
-    for axis in _AXES:
-        if axis in by_axis:
-            indices.append(Var(axis))
-            strides.append(simplify(_sum(by_axis[axis]), types))
-    if rest or not indices:
+    placed = [(_place(terms), simplify(_sum(terms), types), stride) for stride, terms in strided]
+    placed += [(n, Var(axis), simplify(_sum(by_axis[axis]), types)) for n, axis in enumerate(_AXES) if axis in by_axis]
+    placed.sort(key=lambda item: (item[2] == Const(1), item[0]))  # contiguous tensors end with their axis of stride 1
+    indices: list[Expr] = [index for _, index, _ in placed]
+    strides: list[Expr] = [stride for _, _, stride in placed]
+    # A row per Q tile has entries: the first one is at 0.
+    if rest or not indices or ("qt" in by_axis and Const(1) not in strides):
         indices.append(simplify(_sum(rest), types) if rest else Const(0))
         strides.append(Const(1))
     return tuple(indices), tuple(strides)
@@ -67,11 +64,13 @@ def _by_stride(rest: _Terms) -> tuple[list[tuple[Expr, _Terms]], _Terms]:
         else:
             left.append((factor, atoms))
 
-    def place(item: tuple[Expr, _Terms]) -> int:
-        names = {v.name for _, atoms in item[1] for a in atoms for v in walk(a) if isinstance(v, Var)}
-        return max(n for n, axis in enumerate(_AXES) if axis in names)
+    return list(groups.items()), left
 
-    return sorted(groups.items(), key=place), left
+
+def _place(terms: _Terms) -> int:
+    """Where an index stands among the axes: by the innermost one in it."""
+    names = {v.name for _, atoms in terms for a in atoms for v in walk(a) if isinstance(v, Var)}
+    return max(n for n, axis in enumerate(_AXES) if axis in names)
 
 
 def _separable(by_axis: dict[str, list[tuple[int, list[Expr]]]], rest: list[tuple[int, list[Expr]]]) -> bool:

@@ -10,7 +10,7 @@ from ..ir.nodes import GridMap, Kernel, Origin, Param
 from ..ir.simplify import simplify
 from ..source import SourceFile
 from . import addresses
-from .coverage import LANDMARKS, Coverage, Landmark
+from .coverage import LANDMARKS, WEIGHT_LANDMARKS, Coverage, Landmark
 from .kernel_run import parameter_name
 from .problem import head_map
 from .queries import all_nodes
@@ -71,7 +71,8 @@ def measure(e: Emission, chosen: Chosen, grid: bool) -> Coverage:
     """Coverage from what was emitted and what failed."""
     marks: list[Landmark] = []
     reasons = [why for _, why in e.failures]
-    for name, words in LANDMARKS.items():
+    softmax = bool({"row_max", "exp", "rescale", "correction"} & set(e.steps)) or bool(e.failures)
+    for name, words in (LANDMARKS if softmax else WEIGHT_LANDMARKS).items():
         origin = e.steps.get(name)
         marks.append(
             Landmark(

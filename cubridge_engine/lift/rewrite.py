@@ -19,6 +19,7 @@ from ..ir.expr import NEG_INF, Call, Const, Expr, Read, Var, free_vars, substitu
 from ..ir.simplify import simplify
 from .addresses import Ints
 from .problem import Problem
+from .stepwise import Axis, solve, stepwise
 from .values import Coefficient, Monomial, Node, Poly, Store, Value, non_negative
 
 
@@ -262,21 +263,32 @@ class Writer:
         return self._from_poly(total, frame)
 
     def _by_atoms(self, polys: list[Poly], frame: Frame) -> Expr:
-        """Polynomials with thread-dependent atoms (a clamped index, a remainder): same shape, atom by atom."""
-        first = polys[0]
-        split: list[tuple[list[Value], list[Value]]] = []
-        for p in polys:
-            atoms = [a for a in p.atoms() if not a.uniform]
-            if len(atoms) != 1:
-                raise NotExpressible("an index with several thread-dependent parts")
-            rest = {m: c for m, c in p.terms.items() if atoms[0] not in m}
-            with_atom = {tuple(a for a in m if a is not atoms[0]): c for m, c in p.terms.items() if atoms[0] in m}
-            split.append(([atoms[0], self.store.lower(with_atom)], [self.store.lower(rest)]))
-        atom = self._atom([s[0][0] for s in split if isinstance(s[0][0], Node)], frame)
-        factor = self._integer([s[0][1] for s in split], frame)
-        rest_expr = self._integer([s[1][0] for s in split], frame)
-        assert first is not None
-        return Call("add", (Call("mul", (atom, factor)), rest_expr))
+        """Polynomials with thread-dependent atoms (a clamped index, a remainder): same shape, atom by atom.
+
+        Atoms are paired in the order in which they were made; each pair is then an expression of its own, so that a
+        wrong pair is not expressible rather than wrong.
+        """
+        split = [self._atoms_of(p) for p in polys]
+        if len({len(atoms) for atoms, _ in split}) != 1:
+            raise NotExpressible("an index with another number of thread-dependent parts per element")
+        total = self._integer([rest for _, rest in split], frame)
+        for group in reversed(list(zip(*(atoms for atoms, _ in split), strict=True))):
+            atom = self._atom([node for node, _ in group], frame)
+            term = Call("mul", (atom, self._integer([factor for _, factor in group], frame)))
+            total = Call("add", (term, total))
+        return total
+
+    def _atoms_of(self, poly: Poly) -> tuple[list[tuple[Node, Value]], Value]:
+        """The thread-dependent atoms of a polynomial with their factors, and what is left."""
+        atoms = sorted((a for a in poly.atoms() if not a.uniform), key=lambda a: a.uid)
+        if any(sum(not a.uniform for a in m) > 1 for m in poly.terms):
+            raise NotExpressible("an index with a product of thread-dependent parts")
+        found: list[tuple[Node, Value]] = []
+        for atom in atoms:
+            factor = {tuple(a for a in m if a is not atom): c for m, c in poly.terms.items() if atom in m}
+            found.append((atom, self.store.lower(factor)))
+        rest = {m: c for m, c in poly.terms.items() if all(a.uniform for a in m)}
+        return found, self.store.lower(rest)
 
     def _fit(self, table: Ints, frame: Frame) -> Value:
         """A table [elements, threads] of numbers as ``alpha * i + beta * j + c`` over *local* coordinates, made
@@ -292,13 +304,22 @@ class Writer:
             coordinates.append((frame.j, self.store.add(self.j, self.kv0, -1)))
         if frame.lane is not None:
             coordinates.append((frame.lane, self.lane))
-        factors = _solve(table, [c for c, _ in coordinates])
+        factors = solve(table, [c for c, _ in coordinates])
         if factors is None:
+            found = stepwise(self.store, table, self._axes(frame))
+            if found is not None:
+                return found
             raise NotExpressible("an index that is no linear function of the row and the column")
         total: Value = factors[-1]
         for (_, symbol), factor in zip(coordinates, factors, strict=False):
             total = self.store.add(total, self.store.mul(symbol, factor))
         return total
+
+    def _axes(self, frame: Frame) -> list[Axis]:
+        axes = [Axis(frame.i, self.i, self.p.q_row0)] if frame.i is not None else []
+        if frame.j is not None and self.kv0 is not None:
+            axes.append(Axis(frame.j, self.j, self.kv0))
+        return axes
 
     def _from_poly(self, value: Value, frame: Frame) -> Expr:
         poly = self._tile_variables(self.store.poly(value))
@@ -416,17 +437,3 @@ def _sum(parts: list[tuple[int, Expr]]) -> Expr:
         else:
             result = Call("add" if c > 0 else "sub", (result, scaled))
     return result if result is not None else Const(0)
-
-
-def _solve(table: Ints, coordinates: list[Ints]) -> list[int] | None:
-    """Integers with ``table == sum(factor * coordinate) + constant``, the constant last; None when there are none."""
-    flat = table.reshape(-1).astype(np.float64)
-    columns = [np.broadcast_to(c, table.shape).reshape(-1).astype(np.float64) for c in coordinates]
-    if not columns:
-        return None
-    matrix = np.stack([*columns, np.ones_like(flat)], axis=1)
-    step = max(1, len(flat) // 512)
-    solution, *_ = np.linalg.lstsq(matrix[::step], flat[::step], rcond=None)
-    factors = [round(float(x)) for x in solution]
-    exact = sum(f * c for f, c in zip(factors, columns, strict=False)) + factors[-1]
-    return factors if np.array_equal(exact, flat) else None

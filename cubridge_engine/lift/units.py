@@ -29,7 +29,7 @@ def exp_unit(body: tuple[Op, ...]) -> tuple[Expr, dict[str, str]]:
     ops = operations(body)
     power = next((op for op in ops if isinstance(op, Map) and op.role == "exp"), None)
     if power is None:
-        return Const(1.0), {}
+        return Const(1.0), weight_scales(ops)
     call = next(
         (x for x in walk(power.expr) if isinstance(x, Call) and x.op in ("exp", "exp2") and "s" in free_vars(x)), None
     )
@@ -49,6 +49,27 @@ def exp_unit(body: tuple[Op, ...]) -> tuple[Expr, dict[str, str]]:
             for name in _scales(inner):
                 roles.setdefault(name, scale_role(Call("mul", (inner, unit))))
     return unit, roles
+
+
+def weight_scales(ops: list[Op]) -> dict[str, str]:
+    """Roles of the parameters that multiply the raw score where the weights are no exponential of a row's own."""
+    roles: dict[str, str] = {}
+    for op in ops:
+        for factor, base_two in _linear_parts(op.expr, False) if isinstance(op, Score) else ():
+            for name in _scales(factor):
+                roles.setdefault(name, scale_role(Call("mul", (factor, Const(LN2))) if base_two else factor))
+    return roles
+
+
+def _linear_parts(expr: Expr, base_two: bool) -> list[tuple[Expr, bool]]:
+    """(coefficient, whether it stands in an exp2) of every largest part that is linear in `s`."""
+    factor = coefficient(expr)
+    if factor is not None:
+        return [(factor, base_two)]
+    if not isinstance(expr, Call) or "s" not in free_vars(expr):
+        return []
+    inside = base_two or expr.op == "exp2"
+    return [part for a in expr.args for part in _linear_parts(a, inside)]
 
 
 def scale_role(unit: Expr) -> str:

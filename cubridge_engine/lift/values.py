@@ -168,7 +168,9 @@ class Store:
         key = (op, tuple([_key(a) for a in args]), data, kind)
         found = self._nodes.get(key)
         if found is None:
-            uniform = op not in _VARYING and (op in _TRUE_UNIFORM or all(is_uniform(a) for a in args))
+            # One address, one number: an integer read at a place that the block shares may steer loops and copies.
+            steady = op not in _VARYING or (op == "gload" and kind == "int")
+            uniform = steady and (op in _TRUE_UNIFORM or all(is_uniform(a) for a in args))
             self._count += 1
             found = self._nodes[key] = Node(op, args, data, kind, uniform, self._count)
         return found

@@ -35,7 +35,7 @@ def at_loop(job: Job, step: Step, edit: RangeEdit) -> list[Hunk]:
     return hunks
 
 
-def _declare_at(job: Job, site: LoopSite, line: str, step: Step) -> Hunk:
+def declare_at(job: Job, site: LoopSite, line: str, step: Step) -> Hunk:
     """A new line after the last statement that sets the bound, else in the setup."""
     nl = job.style.newline
     if site.hi_definition_end is not None:
@@ -56,19 +56,26 @@ def _upper(job: Job, step: Step, edit: RangeEdit, site: LoopSite, in_tiles: bool
     tiles = Call("floordiv", (tidy(end + BC - 1, scope.types), BC)) if in_tiles else end
     # C divides towards zero: a negative bound then gives 0 or less, and the loop does not run either way.
     text = _tile_text(tiles, scope) if in_tiles else print_cuda(tiles, scope)
-    found = _initialiser(job, site)
+    return set_upper(job, step, site, text, "kv_tiles" if in_tiles else "kv_end", narrow=not edit.replace_hi)
+
+
+def set_upper(job: Job, step: Step, site: LoopSite, text: str, wanted: str, *, narrow: bool) -> list[Hunk]:
+    """The loop's bound becomes `text`, or with `narrow` the smaller of it and the old bound; `wanted` is the name of a
+    new variable, if there must be one.
+    """
+    found = initialiser(job, site)
     if found is not None:
         start, stop = found
         old = job.text(start, stop)
-        return [job.hunk(start, stop, text if edit.replace_hi else f"min({old}, {text})", step)]
+        return [job.hunk(start, stop, f"min({old}, {text})" if narrow else text, step)]
     if site.hi_definition_end is not None and site.hi_name is not None and _is_variable(job, site.hi_name):
         # The prefetch in the loop asks for the same variable, so it is set again rather than shadowed.
-        value = text if edit.replace_hi else f"min({site.hi_name}, {text})"
-        return [_declare_at(job, site, f"{site.hi_name} = {value};", step)]
-    name = job.scopes.hoisted.maker.make("kv_tiles" if in_tiles else "kv_end")
+        value = f"min({site.hi_name}, {text})" if narrow else text
+        return [declare_at(job, site, f"{site.hi_name} = {value};", step)]
+    name = job.scopes.hoisted.maker.make(wanted)
     old = job.text(site.hi.start, site.hi.end)
-    value = text if edit.replace_hi else f"min({old}, {text})"
-    return [_declare_at(job, site, f"const int {name} = {value};", step), job.replace(site.hi, name, step)]
+    value = f"min({old}, {text})" if narrow else text
+    return [declare_at(job, site, f"const int {name} = {value};", step), job.replace(site.hi, name, step)]
 
 
 def _tile_text(tiles: Expr, scope: Scope) -> str:
@@ -77,7 +84,7 @@ def _tile_text(tiles: Expr, scope: Scope) -> str:
     return f"{print_cuda(top, scope, 70)} / {print_cuda(width, scope, 71)}"
 
 
-def _initialiser(job: Job, site: LoopSite) -> tuple[int, int] | None:
+def initialiser(job: Job, site: LoopSite) -> tuple[int, int] | None:
     """Byte range of the value in ``const int n = <value>;``, when that is the statement that ends at the definition."""
     if site.hi_definition_end is None or site.hi_name is None:
         return None
@@ -116,7 +123,7 @@ def _lower(job: Job, step: Step, lo: Expr, site: LoopSite, in_tiles: bool, loop:
     column: Expr = lo if nonnegative(lo) else Call("max", (Const(0), lo))
     first: Expr = Call("floordiv", (column, BC))
     value = print_cuda(first if in_tiles else first * BC, scope)
-    hunks = [_declare_at(job, site, f"const int {name} = {value};", step), job.replace(site.lo, name, step)]
+    hunks = [declare_at(job, site, f"const int {name} = {value};", step), job.replace(site.lo, name, step)]
     for use in site.prologue:
         hunks.append(job.replace(use.span, _in_prologue(job, use, name, in_tiles), step))
     return hunks

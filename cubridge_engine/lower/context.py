@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from ..diagnostics import Diagnostic, Span, make
 from ..ir.anchors import Anchors
 from ..source import SourceFile
-from ..transfer.model import Step, TransferResult
+from ..transfer.model import NormaliserEdit, Step, TransferResult
 from .hunks import Hunk
 from .names import Scopes
 from .style import Style
+
+_EXACT = frozenset({"expf", "exp2f", "exp", "exp2"})
 
 
 class CannotLower(Exception):
@@ -30,6 +32,19 @@ class Job:
     result: TransferResult
     scopes: Scopes
     style: Style
+
+    @property
+    def weighted(self) -> bool:
+        """True when the softmax is taken out: the score tile holds weights."""
+        return any(isinstance(edit, NormaliserEdit) for _, edit in self.result.edits)
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """What the kernel calls for its weights, by operator: a weight is as exact, and as fast, as its softmax was."""
+        site = self.anchors.softmax
+        found = {w.op: w.function for w in site.weights} if site is not None else {}
+        approximate = bool(set(found.values()) - _EXACT)
+        return {**found, "div": "__fdividef"} if approximate else found
 
     def text(self, start: int, end: int) -> str:
         """The user's text of a byte range."""

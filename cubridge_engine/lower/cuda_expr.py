@@ -52,6 +52,7 @@ class Scope:
     constants: Mapping[str, float] = field(default_factory=dict[str, float])  # the file's own, used instead of literals
     inside: bool = False  # tensor reads need no bounds test here
     wide: bool = False  # 64-bit integers keep their width here
+    functions: Mapping[str, str] = field(default_factory=dict[str, str])  # the kernel's own for exp, exp2, ...
 
     def spelled(self, name: str) -> tuple[str, int]:
         """Text and precedence of a variable. Raises NotInScope."""
@@ -168,14 +169,26 @@ def _infix(e: Call, scope: Scope) -> tuple[str, int]:
         if e.op == "or" and isinstance(arg, Call) and arg.op == "and":
             tight = PRIMARY
         parts.append(print_cuda(arg, scope, tight))
-    if e.op == "and" and _LIKE_TEMPLATE.search(f"{parts[0]} {parts[1]}"):
+    if _looks_like_template(e.op, f"{parts[0]} {parts[1]}"):
         parts = [f"({p})" if _COMPARISON.search(p) and not _is_enclosed(p) else p for p in parts]
     return f"{parts[0]} {_C_INFIX[e.op]} {parts[1]}", precedence
 
 
 # ``a < b && c > d`` is a template argument list to many a parser (and reader): such comparisons get parentheses.
 _LIKE_TEMPLATE = re.compile(r"<(?![=<]).*>(?!>)")
+_LIKE_ASSIGNMENT = re.compile(r"<(?![=<]).*>=")
 _COMPARISON = re.compile(r"(?<![<>])[<>](?![<>])")
+
+
+def _looks_like_template(op: str, text: str) -> bool:
+    """True for ``a < b && c > d``, and for ``a < b || c >= d`` where no brackets keep the two apart: ``c`` with an
+    argument list is then assigned to.
+    """
+    if op == "or":
+        while (shorter := re.sub(r"\([^()]*\)", "", text)) != text:
+            text = shorter
+        return bool(_LIKE_ASSIGNMENT.search(text))
+    return op == "and" and bool(_LIKE_TEMPLATE.search(text))
 
 
 def _stays_float(expr: Expr, scope: Scope) -> bool:
@@ -190,10 +203,14 @@ def _compare(e: Call, scope: Scope) -> tuple[str, int]:
         scope = replace(scope, wide=True)
     if _is_float(a, scope) and isinstance(b, Const) and isinstance(b.value, int):
         b = Const(float(b.value))
-    return f"{print_cuda(a, scope, precedence + 1)} {_COMPARE[e.op]} {print_cuda(b, scope, precedence + 1)}", precedence
+    # A shift gets parentheses: ``x >> 4 < y`` is a template to some parsers, and puzzles readers.
+    left, right = print_cuda(a, scope, 56), print_cuda(b, scope, 56)
+    return f"{left} {_COMPARE[e.op]} {right}", precedence
 
 
 def _div(e: Call, scope: Scope) -> tuple[str, int]:
+    if "div" in scope.functions and "s" in free_vars(e.args[1]):
+        return f"{scope.functions['div']}({', '.join(_as_float(a, scope, 0) for a in e.args)})", PRIMARY
     return f"{_as_float(e.args[0], scope, 70)} / {_as_float(e.args[1], scope)}", 70
 
 
@@ -292,7 +309,7 @@ def _where(e: Call, scope: Scope) -> tuple[str, int]:
 def _call(e: Call, scope: Scope) -> tuple[str, int]:
     a = e.args[0]
     text = print_cuda(a, scope) if _is_float(a, scope) else _as_float(a, scope)
-    return f"{_FLOAT_CALLS[e.op]}({text})", PRIMARY
+    return f"{scope.functions.get(e.op, _FLOAT_CALLS[e.op])}({text})", PRIMARY
 
 
 def _bits(e: Call, scope: Scope) -> tuple[str, int]:
@@ -304,8 +321,10 @@ def _bits(e: Call, scope: Scope) -> tuple[str, int]:
 
 
 def _sigmoid(e: Call, scope: Scope) -> tuple[str, int]:
-    one = float_literal(1.0, scope.float_suffix)
-    return f"{one} / ({one} + expf({print_cuda(Call('neg', e.args), scope)}))", 70
+    inner = e.args[0]
+    turned = Call("sub", (inner.args[1], inner.args[0])) if isinstance(inner, Call) and inner.op == "sub" else None
+    below = Call("add", (Const(1.0), Call("exp", (turned or Call("neg", (inner,)),))))
+    return _div(Call("div", (Const(1.0), below)), scope)
 
 
 def _relu(e: Call, scope: Scope) -> tuple[str, int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..ir.anchors import ElementNest, MaskSite, Names, ScoreSite
 from ..ir.expr import FALSE, TRUE, Call, Const, Expr, Read, S, Var, conjoin, conjuncts, free_vars, walk
 from ..ir.text_expr import print_expr
 from ..transfer.model import MaskEdit, ScoreEdit, Step
 from .context import Job
-from .cuda_expr import Scope, print_cuda
+from .cuda_expr import Scope, float_literal, print_cuda
 from .hoist import hoist, hoist_reads
 from .hunks import Hunk
 
@@ -35,13 +36,14 @@ def _score_hunk(job: Job, site: ScoreSite, step: Step, edit: ScoreEdit | None, a
     if edit is not None:
         extra: dict[str, str] = {}
         value = hoist(edit.expr, job.scopes, extra)
-        text += _paragraph(job, site, _score_lines(job, site, value, extra), f"S = {_formula(edit.natural)}")
+        text += _paragraph(job, site, _score_lines(job, site, value, extra), f"{edit.name} = {_formula(edit.natural)}")
     if always:
         extra = {}
         fails = _negated(conjoin(always))
         condition = print_cuda(hoist_reads(fails, job.scopes, extra), nest_scope(job, site.nest, site.names, extra))
         lines = _guarded(job, condition, f"{site.nest.element} = {_fill_text(job)};")
-        text += _paragraph(job, site, lines, f"S = -inf where {print_expr(fails)}")
+        what = "P = 0" if job.weighted else "S = -inf"
+        text += _paragraph(job, site, lines, f"{what} where {print_expr(fails)}")
     return job.hunk(site.offset, site.offset, text, step)
 
 
@@ -57,6 +59,7 @@ def _score_lines(job: Job, site: ScoreSite, value: Expr, extra: Mapping[str, str
     tests = [job.scopes.predicate(e) for e in walk(value) if isinstance(e, Read)]
     bounds = conjoin(list(dict.fromkeys(c for t in tests for c in conjuncts(t))))
     scope = nest_scope(job, site.nest, site.names, extra, inside=True)
+    scope = replace(scope, functions=job.functions) if job.weighted else scope
     lines = _assignment(job, site.nest, value, scope)
     if bounds == TRUE:
         return lines
@@ -102,7 +105,9 @@ def _guarded(job: Job, condition: str, *statements: str) -> list[str]:
 
 
 def _fill_text(job: Job) -> str:
-    """The fill as the kernel spells it elsewhere."""
+    """The fill as the kernel spells it elsewhere; a weight is masked with 0."""
+    if job.weighted:
+        return float_literal(0.0, job.style.float_suffix)
     for site in job.anchors.mask:
         return job.text(site.fill.start, site.fill.end)
     return "-INFINITY"
@@ -232,8 +237,9 @@ def _joined(job: Job, old: str, token: str, new: str, start: int) -> str:
     prefix = job.column(start) if "\n" not in old else ""
     if job.style.fits(f"{prefix}{first} {token} {new}) {{"):
         return f"{old} {token} {new}"
-    indent = job.line_indent(start) + "    "
-    return f"{old} {token}{job.style.newline}{indent}{new}"
+    ending = ") {"
+    lines = _wrapped(job, job.line_indent(start) + "    ", f"{new}{ending}")
+    return f"{old} {token}{job.style.newline}{job.style.newline.join(lines).removesuffix(ending)}"
 
 
 def top_level_operators(text: str) -> set[str]:

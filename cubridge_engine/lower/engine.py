@@ -16,12 +16,14 @@ from ..transfer.model import (
     HeadEdit,
     InverseEdit,
     MaskEdit,
+    NormaliserEdit,
     ParamEdit,
     RangeEdit,
     ScoreEdit,
     StateEdit,
     Step,
     TransferResult,
+    WalkEdit,
 )
 from .bounds import at_loop
 from .context import CannotLower, Job
@@ -30,9 +32,11 @@ from .elements import at_mask_site, at_score_sites
 from .header import header_lines
 from .hunks import Hunk, apply_hunks, merge
 from .names import Hoisted, Scopes
+from .normaliser import at_normaliser
 from .params import Added, at_interface, source_name
 from .state import at_head, at_inverse, at_state
 from .style import NameMaker, Style
+from .walk import at_walk, left_without_use
 
 _E = TypeVar("_E", bound=Edit)
 
@@ -118,6 +122,9 @@ def _job(kernel: Kernel, anchors: Anchors, result: TransferResult, source: Sourc
 
 def _all_hunks(job: Job) -> tuple[Hunk, ...]:
     hunks: list[Hunk] = []
+    walk = _only(job, WalkEdit)
+    if walk is not None:
+        hunks += at_walk(job, *walk)  # first: it brings names that the tests use
     score = _only(job, ScoreEdit)
     mask = _only(job, MaskEdit)
     hunks += at_score_sites(job, score, mask)
@@ -136,7 +143,13 @@ def _all_hunks(job: Job) -> tuple[Hunk, ...]:
         elif isinstance(edit, ParamEdit):
             params += [(p, step) for p in edit.params]
     hunks += at_interface(job, Added(tuple(params)))
-    return merge([*_setup(job, score, mask), *hunks])
+    hunks = [*_setup(job, score, mask), *hunks]
+    normaliser = _only(job, NormaliserEdit)
+    if normaliser is not None:
+        hunks += at_normaliser(job, *normaliser, hunks)  # last: what the others use stays
+    elif walk is not None:
+        hunks += left_without_use(job, walk[0], hunks)
+    return merge(hunks)
 
 
 def _only(job: Job, kind: type[_E]) -> tuple[Step, _E] | None:

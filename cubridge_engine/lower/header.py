@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..ir.text_expr import print_expr
 from ..transfer.model import Operand
 
 _LINE = re.compile(r"^\s*//\s*cubridge:\s*(?P<word>\w+)\s*(?P<rest>.*?)\s*$")
@@ -31,8 +32,19 @@ def header_lines(spec: str, level: str, bindings: Mapping[str, str], operands: S
     if level:
         lines.append(f"// cubridge: level {level}")
     lines += [f"// cubridge: set {name}={value}" for name, value in bindings.items()]
-    lines += [f"// cubridge: param {o.param} = operand:{o.name}[{', '.join(o.axes)}]" for o in operands]
+    lines += [_operand_line(o) for o in operands]
     return tuple(lines)
+
+
+def _operand_line(operand: Operand) -> str:
+    axes = ", ".join(operand.axes)
+    if operand.tiles is None:
+        return f"// cubridge: param {operand.param} = operand:{operand.name}[{axes}]"
+    tiles = operand.tiles
+    return (
+        f"// cubridge: tiles {operand.param} = int32[{axes}], at most {tiles.bytes_text()}; a row is the number of KV "
+        f"tiles of {tiles.bc} keys to visit, how many are tested, and these tiles: those where {print_expr(tiles.mask)}"
+    )
 
 
 def parse_header(text: str) -> Header:

@@ -19,8 +19,8 @@ def hoist(expr: Expr, scopes: Scopes, extra: dict[str, str], context: str = "") 
         name = scopes.hoisted.declare("const float", _wanted(expr, context), print_cuda(expr, scopes.at_setup()))
         extra[name] = name
         return Var(name)
-    inner = "masked" if isinstance(expr, Call) and expr.op == "where" else context
-    if isinstance(expr, Call) and expr.op in ("tanh", "exp", "sigmoid", "sqrt", "log", "sin", "cos"):
+    inner = "masked" if isinstance(expr, Call) and expr.op == "where" else context if context != "masked" else ""
+    if isinstance(expr, Call) and expr.op in ("tanh", "exp", "exp2", "sigmoid", "sqrt", "log", "sin", "cos"):
         inner = f"{expr.op}_in"
     elif isinstance(expr, Call) and expr.op == "mul" and not context:
         inner = next(
@@ -63,6 +63,8 @@ def _wanted(expr: Expr, context: str) -> str:
         stem = tensors[0].rsplit("_", 1)[-1] if len(tensors[0]) > 14 else tensors[0]
         plural = stem.endswith("s") and not stem.endswith(("ss", "as", "is", "us")) and len(stem) > 2
         return stem[:-1] if plural else f"{stem}_value"
+    if isinstance(expr, Call) and expr.op in ("log", "log2"):
+        return f"{expr.op}_{'decay' if free_vars(expr) & {'h', 'hk', 'b'} else 'n'}"
     if isinstance(expr, Call) and expr.op == "div" and expr.args[0] == Const(1.0):
         return "inv_scale"
     names = {"tanh_in": "cap_in", "tanh_out": "cap_out"}

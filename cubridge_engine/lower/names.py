@@ -63,6 +63,7 @@ class Scopes:
         default_factory=dict[str, str]
     )  # parameters whose CuIR name is not the source's
     hoisted_types: dict[str, str] = field(default_factory=dict[str, str])  # types of hoisted values
+    local: dict[str, str] = field(default_factory=dict[str, str])  # names of the program that a rule brought in
 
     def names_at(self, names: Names, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Canonical name -> text at a site: the site's own, the setup's, parameters, tile sizes."""
@@ -74,7 +75,7 @@ class Scopes:
         found["D"] = self._head_dim()
         for operand in self.operands.values():
             found.update({name: name for name in operand.stride_params})
-        return {**found, **self.setup.text, **names.text, **(extra or {})}
+        return {**found, **self.setup.text, **names.text, **self.local, **(extra or {})}
 
     def _head_dim(self) -> str:
         """The template parameter that is the head dimension, if it is one, so that other instantiations stay right."""
@@ -131,6 +132,13 @@ class Scopes:
         """True when a stride parameter has 64 bits, so that the product has too."""
         ctypes = {p.name: p.ctype for p in self.kernel.params}
         return all(bool(_WIDE.search(ctypes.get(name, "long long"))) for name in free_vars(stride))
+
+    def row_pointer(self, operand: Operand, index: tuple[Expr, ...], wanted: str) -> str:
+        """The name of a pointer, declared at setup, to the elements of `operand` behind these leading indices."""
+        fixed, _ = self._offsets(Read(operand.name, (*index, Const(0))), operand)
+        value = operand.param if fixed is None else f"{operand.param} + {print_cuda(fixed, self.at_setup(), 60)}"
+        ctype = next(p.ctype for p in self.kernel.params if p.name == operand.param)
+        return self.hoisted.declare(re.sub(r"\s*\b__restrict__\b\s*", "", ctype).strip(), wanted, value)
 
     def _base_pointer(self, operand: Operand, fixed: Expr) -> str:
         value = f"{operand.param} + {print_cuda(fixed, self.at_setup(), 61)}"

@@ -8,16 +8,17 @@ parameters.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..diagnostics import Diagnostic, make
-from ..ir.expr import Call, Expr, J, Read, Var, conjoin, free_vars, rebuild, substitute
+from ..ir.expr import Call, Expr, J, Read, Var, conjoin, free_vars, rebuild, substitute, walk
 from ..ir.nodes import Kernel
 from ..ir.text_expr import print_expr
 from ..transfer.checks import mask_guard_covers, prologue_matches_lo, range_covers_mask, score_before_mask, tiles_of
+from ..transfer.model import Operand
 from ..transfer.sampling import Env, bind_unknown, close, flatten_reads, points, value_at
 from ..transfer.semantics import ElementTest, NotAttention, Semantics, semantics_of
 
@@ -26,29 +27,36 @@ _LOW = -1e4  # below this a weight is zero in every float type: sentinels need n
 
 
 def read_back(
-    text: bytes, expected: Kernel, bindings: Mapping[str, float | int], lift: Lift
+    text: bytes,
+    expected: Kernel,
+    bindings: Mapping[str, float | int],
+    lift: Lift,
+    operands: Sequence[Operand] = (),
 ) -> tuple[Kernel | None, tuple[Diagnostic, ...]]:
     """Lift `text` again and compare it with `expected` under `bindings`.
 
-    Returns the kernel as read (for executing it) and the findings: none when both mean the same.
+    Returns the kernel as read (for executing it) and the findings: none when both mean the same. `operands` say how
+    long the axes of extra tensors are: beyond them there is nothing to compare.
     """
     kernel, problems = lift(text)
     if kernel is None:
         why = problems[0].message if problems else "no kernel was found"
         return None, (make("CB406", expected.origin.span, why=why),)
     return kernel, tuple(
-        make("CB405", kernel.origin.span, what=what) for what in differences(expected, kernel, bindings)
+        make("CB405", kernel.origin.span, what=what) for what in differences(expected, kernel, bindings, operands)
     )
 
 
-def differences(expected: Kernel, got: Kernel, bindings: Mapping[str, float | int]) -> list[str]:
+def differences(
+    expected: Kernel, got: Kernel, bindings: Mapping[str, float | int], operands: Sequence[Operand] = ()
+) -> list[str]:
     """What `got` does otherwise than `expected`, as clauses; empty when their mathematics agree."""
     try:
         want = semantics_of(expected, bindings)
         have = semantics_of(got, _by_position(expected, got, bindings))
     except NotAttention as why:
         return [str(why)]
-    return _Comparison(expected, got, want, have).all()
+    return _Comparison(expected, got, want, have, operands).all()
 
 
 def _by_position(expected: Kernel, got: Kernel, bindings: Mapping[str, float | int]) -> dict[str, float | int]:
@@ -60,7 +68,10 @@ def _by_position(expected: Kernel, got: Kernel, bindings: Mapping[str, float | i
 class _Comparison:
     """Both sides at the same points, tensor reads at flat offsets under one name."""
 
-    def __init__(self, expected: Kernel, got: Kernel, want: Semantics, have: Semantics) -> None:
+    def __init__(
+        self, expected: Kernel, got: Kernel, want: Semantics, have: Semantics, operands: Sequence[Operand]
+    ) -> None:
+        self.axes = {operand.name: operand.axes for operand in operands}
         self.expected, self.got, self.want, self.have = expected, got, want, have
         self.types = _operand_types(expected)
         # Parameters correspond by position; their names may differ where CuIR uses one itself.
@@ -101,14 +112,27 @@ class _Comparison:
         """Values at every point."""
         return np.broadcast_to(np.asarray(value_at(expr, self.env, self.types)), np.shape(self.env["i"]))
 
+    def exists(self, expr: Expr) -> np.ndarray:
+        """Where every element that `expr` reads is within the axes of a fixed length: a spec that reads beyond them is
+        not defined there.
+        """
+        inside = np.ones(np.shape(self.env["i"]), dtype=bool)
+        for read in (e for e in walk(expr) if isinstance(e, Read)):
+            for index, extent in zip(read.index, self.axes.get(read.tensor, ()), strict=False):
+                if extent.isdigit() and extent != "1":
+                    at = self.at(self.left(index))
+                    inside &= (at >= 0) & (at < int(extent))
+        return inside
+
     def all(self) -> list[str]:
         """Every difference."""
         found = [*self.have.issues]
         found += self._score() + self._mask() + self._range() + self._state() + self._conventions()
+        found += self._output()
         return found
 
     def _score(self) -> list[str]:
-        kept = self.at(self.left(self.want.keep)).astype(bool)
+        kept = self.at(self.left(self.want.keep)).astype(bool) & self.exists(self.want.score)
         with np.errstate(all="ignore"):
             a = np.maximum(self.at(self.left(self.want.score)), _LOW)
             b = np.maximum(self.at(self.right(self.have.score)), _LOW)
@@ -119,7 +143,8 @@ class _Comparison:
     def _mask(self) -> list[str]:
         a, b = self.at(self.left(self.want.keep)).astype(bool), self.at(self.right(self.have.keep)).astype(bool)
         out: list[str] = []
-        if not np.array_equal(a, b):
+        exists = self.exists(self.want.keep)
+        if not np.array_equal(a & exists, b & exists):
             out.append(f"the mask reads {print_expr(self.have.keep)}, not {print_expr(self.want.keep)}")
         if self.want.tail and not self.have.tail:
             out.append("the columns beyond Sk are no longer masked")
@@ -171,6 +196,19 @@ class _Comparison:
         if not np.array_equal(self.at(self.want.head_map), self.at(self.have.head_map)):
             out.append(f"the KV head reads {print_expr(self.have.head_map)}")
         return out
+
+    def _output(self) -> list[str]:
+        """Weights that are no softmax: what the row sum adds up, and what O is divided by."""
+        want, have = self.want, self.have
+        if want.normaliser != have.normaliser:
+            return [f"the rows are '{have.normaliser}', not '{want.normaliser}'"]
+        pair = (self.left(want.output), self.right(have.output))
+        sums = np.exp(np.asarray(self.env["s"]) / 4) * np.where(np.arange(len(self.env["s"])) % 2, 1.0, -1.0)
+        env = bind_unknown({**self.env, "l": sums}, free_vars(pair[0]) | free_vars(pair[1]))
+        a, b = (np.asarray(value_at(e, env, self.types)) for e in pair)
+        if close(a, b):
+            return []
+        return [f"O is stored as {print_expr(have.output)}, not {print_expr(want.output)}"]
 
     def _conventions(self) -> list[str]:
         out: list[str] = []

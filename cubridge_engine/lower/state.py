@@ -49,7 +49,7 @@ def at_inverse(job: Job, step: Step, edit: InverseEdit) -> list[Hunk]:
         if branch is None:
             raise job.missing("the division by the row sum", step)
         return [job.replace(site.inverse, branch, step)]
-    total = _divisor(job, node)
+    total = divisor_text(job, node)
     if total is None:
         raise job.missing("the row sum that is divided by", step)
     zero = float_literal(0.0, job.style.float_suffix)
@@ -69,14 +69,15 @@ def _dividing_branch(job: Job, node: Node | None) -> str | None:
     return None
 
 
-def _divisor(job: Job, node: Node | None) -> str | None:
+def divisor_text(job: Job, node: Node | None) -> str | None:
+    """The text of what is divided by, in an expression."""
     if node is None:
         return None
     if node.type == "binary_expression" and any(c.type == "/" for c in node.children):
         right = node.child_by_field_name("right")
         return None if right is None else job.source.text(right)
     for child in node.named_children:
-        found = _divisor(job, child)
+        found = divisor_text(job, child)
         if found is not None:
             return found
     return None

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..diagnostics import Diagnostic, Span, make
+from ..ir.anchors import Anchors
 from ..ir.nodes import Kernel
 from ..lower import Hunk, Lowered, identifiers, lower, read_back, unified_diff, with_header
-from ..results import Adaptation, HunkResult, Report
+from ..results import Adaptation, DerivedResult, HunkResult, Report
 from ..source import SourceFile
+from ..spec.dropin import DropIn
 from ..transfer import TransferResult, transfer
 from ..verify.bindings import Given, bind_kernel
 from ..verify.contracts import extended
@@ -19,8 +21,9 @@ from ..verify.run import Verified, has_error, verify
 from ..verify.stages import Progress, Stages
 from ..verify.subject import Subject, VerifyOptions
 from .common import Loaded, diagnostic_dicts, exit_code, load, without_scales
+from .drop_ins import derived_results, make_drop_in
 from .files import Options, file_ref, lift_at, parse_kernel_file, stale
-from .header import report_lines
+from .header import below_header, build_lines, report_lines
 
 STAGES = ("parse", "lift", "spec", "transfer", "lower", "read back", "ir", "compile", "simulate", "gpu")
 
@@ -38,6 +41,8 @@ class _Job:
         self.bindings: dict[str, float | int] = {}
         self.verified: Verified | None = None
         self.text: bytes | None = None
+        self.drop_in: DropIn | None = None
+        self.derived: tuple[DerivedResult, ...] = ()
 
     def run(self) -> None:
         """All stages; returns early where one fails."""
@@ -64,6 +69,7 @@ class _Job:
                 loaded.attention,
                 empty_rows=self.options.empty_rows,
                 reserved=identifiers(loaded.source),
+                tile_lists=_can_walk(loaded.lifted.anchors),
             )
             self.diagnostics.extend(result.diagnostics)
             self.bindings = {**result.bindings, **self.options.bindings}
@@ -94,7 +100,7 @@ class _Job:
             return again.kernel, again.diagnostics
 
         with self.stages.run("read back") as stage:
-            kernel, problems = read_back(lowered.text, result.target, self.bindings, lift_text)
+            kernel, problems = read_back(lowered.text, result.target, self.bindings, lift_text, result.operands)
             self.diagnostics.extend(self._mapped(problems))
             if kernel is None or has_error(problems):
                 stage.fail("the adapted text does not mean what was asked for")
@@ -118,7 +124,10 @@ class _Job:
             lambda d: Given({**switches, **self.options.bindings}, operands),
             self.options,
         )
-        subject = Subject(self.kernel_path, lowered.text, kernel, bound.binding, contract, others)
+        self.drop_in, problems = make_drop_in(loaded, result.operands, self.bindings)
+        self.diagnostics.extend(problems)
+        self.derived = derived_results(loaded, result.operands, self.drop_in)
+        subject = Subject(self.kernel_path, lowered.text, kernel, bound.binding, contract, others, self.drop_in)
         self.verified = verify(subject, loaded.attention, loaded.program, self.checks, self.stages)
         self.verified.diagnostics = self._mapped(self.verified.diagnostics)
         self.diagnostics.extend(self.verified.diagnostics)
@@ -130,6 +139,11 @@ class _Job:
         if self.loaded is None or self.lowered is None:
             return list(diagnostics)
         return [moved(d, self.loaded.source, self.lowered.hunks) for d in diagnostics]
+
+
+def _can_walk(anchors: Anchors) -> bool:
+    """True when the text has what it takes to walk a list of tiles."""
+    return anchors.kv_loop is not None and anchors.kv_loop.walk is not None
 
 
 def moved(diagnostic: Diagnostic, source: SourceFile, hunks: tuple[Hunk, ...]) -> Diagnostic:
@@ -189,6 +203,8 @@ def _result(job: _Job, data: bytes | None) -> Adaptation:
     kernel = file_ref(job.kernel_path, data)
     spec = file_ref(job.spec_path, job.loaded.spec_data if job.loaded else None)
     adapted = _adapted(job, report, data) if job.text is not None and data is not None else None
+    if report is not None and adapted is not None and job.text is not None:
+        report = below_header(report, adapted.count(b"\n") - job.text.count(b"\n"))
     encoding = encoding_of(data or b"")
     return Adaptation.model_validate(
         {
@@ -205,6 +221,8 @@ def _result(job: _Job, data: bytes | None) -> Adaptation:
             "text": adapted.decode(encoding) if adapted is not None else None,
             "encoding": encoding,
             "diff": unified_diff(kernel.name, data, adapted) if data is not None and adapted is not None else "",
+            "drop_in": job.drop_in.text if job.drop_in is not None else None,
+            "derived": job.derived,
             "bindings": dict(job.bindings),
             "kernel": kernel,
             "spec": spec,
@@ -222,7 +240,8 @@ def _adapted(job: _Job, report: Report | None, data: bytes) -> bytes:
     """The adapted bytes with the header before them, in the file's own line ending."""
     assert job.lowered is not None
     assert job.text is not None
-    lines = (*job.lowered.header_lines, *report_lines(report))
+    built = build_lines(job.drop_in, job.options.drop_in) if job.drop_in is not None else []
+    lines = (*job.lowered.header_lines, *built, *report_lines(report))
     return with_header(job.text, lines, "\r\n" if b"\r\n" in data else "\n")
 
 

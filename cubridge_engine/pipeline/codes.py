@@ -48,5 +48,10 @@ register(
             "the kernel was understood in part only ({what}), too little to change or to verify it",
             "See the other diagnostics: they name the statements that were not understood.",
         ),
+        "CB028": Row(
+            E,
+            "there is no tile map: {why}",
+            "Choose lengths, tile, batch and head with --sq, --sk, --br, --bc, --b and --h.",
+        ),
     }
 )

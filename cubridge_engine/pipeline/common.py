@@ -13,9 +13,9 @@ from ..source import SourceFile
 from ..spec import read_spec
 from ..spec.attention import Attention
 from ..verify.bindings import Given, bind_kernel
-from ..verify.compile_level import DEFAULT_ARCHS
 from ..verify.stages import Stages
 from ..verify.subject import Variant
+from ..verify.targets import archs_of
 from .files import Options, check_head_dim, contract_of, lift_at, parse_kernel_file, read_file
 
 ENVIRONMENT_CODES = frozenset({"CB600", "CB007"})
@@ -34,6 +34,7 @@ class Loaded:
     lifted: Any = None
     attention: Attention | None = None
     program: Any = None
+    core: Any = None  # spec.core.Core, where the attention is a part of the spec's function
     contract: Contract | None = None
     failed: bool = False
 
@@ -43,7 +44,7 @@ class Loaded:
         """The kernel text `text` and the spec at another head dimension; a GPU runs all instantiations."""
 
         def at(d: int) -> Variant | None:
-            spec = read_spec(self.spec_path, entry=options.entry, time_limit=options.time_limit, head_dim=d)
+            spec = read_spec(self.spec_path, **options.reading(), head_dim=d)
             kernel = lift_at(text, self.lifted.kernel.name, d).kernel
             if spec.attention is None or kernel is None or d != kernel.D:
                 return None
@@ -113,9 +114,9 @@ def _spec(loaded: Loaded, spec_path: str, options: Options, diagnostics: list[Di
     diagnostics.extend(problems)
     if loaded.spec_data is None:
         return False
-    result = read_spec(spec_path, entry=options.entry, time_limit=options.time_limit, head_dim=options.head_dim)
+    result = read_spec(spec_path, **options.reading(), head_dim=options.head_dim)
     diagnostics.extend(result.diagnostics)
-    loaded.attention, loaded.program = result.attention, result.program
+    loaded.attention, loaded.program, loaded.core = result.attention, result.program, result.core
     return result.attention is not None
 
 
@@ -126,7 +127,7 @@ def _match_head_dim(loaded: Loaded, options: Options, archs: Sequence[str], diag
     if want is not None and want != loaded.lifted.kernel.D:
         loaded.lifted = lift_at(loaded.source, options.kernel_name, want)
     if want is not None:
-        arch = (archs or DEFAULT_ARCHS)[0]
+        arch = archs_of(archs, loaded.contract, loaded.source.data)[0]
         problems = check_head_dim(loaded.lifted.kernel, loaded.contract, want, arch)
         diagnostics.extend(problems)
         loaded.failed = loaded.failed or bool(problems)

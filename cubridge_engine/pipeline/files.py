@@ -14,14 +14,14 @@ from ..diagnostics import Diagnostic, make
 from ..ir.nodes import Kernel
 from ..lift import lift
 from ..results import FileRef
-from ..source import SourceFile, parse
+from ..source import SourceFile, parse, read_bytes
 from ..verify.contracts import find_contract
 from . import codes as codes
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Which kernel of the file, which entry of the spec, how it is called. `head_dim` None: the spec's."""
+    """Which kernel of the file, which entry and outputs of the spec, how it is called. `head_dim` None: the spec's."""
 
     entry: str = "attention"
     kernel_name: str | None = None
@@ -29,12 +29,18 @@ class Options:
     bindings: Mapping[str, float | int] = field(default_factory=dict[str, "float | int"])
     empty_rows: str = "keep"
     time_limit: float = 20.0
+    outputs: tuple[int, ...] | None = None
+    drop_in: str = ""  # name of the drop-in's file, for the header of the adapted one
+
+    def reading(self) -> dict[str, Any]:
+        """What reading the spec is told."""
+        return {"entry": self.entry, "time_limit": self.time_limit, "outputs": self.outputs}
 
 
 def read_file(path: str) -> tuple[bytes | None, tuple[Diagnostic, ...]]:
     """The bytes of a file, or CB001."""
     try:
-        return Path(path).read_bytes(), ()
+        return read_bytes(path), ()
     except OSError as error:
         return None, (make("CB001", path=path, why=error.strerror or str(error)),)
 

@@ -4,11 +4,38 @@
 
 from __future__ import annotations
 
-from ..results import Report
+from ..results import WHOLE, Report, SimulatedResult
+from ..spec.dropin import DropIn
 from ..verify.levels import LEVELS
 
 MEANS = {level.name: level.means for level in LEVELS}
 EXECUTED = {"ir": "as CuIR", "simulated": "in the simulator", "gpu": "on a GPU"}
+
+
+def below_header(report: Report, lines: int) -> Report:
+    """The report of a text that got `lines` more lines of header: costs by line speak of the lines below it."""
+    moved: list[SimulatedResult] = []
+    for one in report.simulated:
+        if one.cost is not None:
+            rows = {"lines": one.cost.lines, "calls": one.cost.calls}
+            shifted = {k: tuple(c.model_copy(update={"line": c.line + lines}) for c in v) for k, v in rows.items()}
+            one = one.model_copy(update={"cost": one.cost.model_copy(update=shifted)})
+        moved.append(one)
+    return report.model_copy(update={"simulated": tuple(moved)})
+
+
+def build_lines(drop_in: DropIn, file: str) -> list[str]:
+    """How the caller makes a tensor that is no argument of the spec, in one line. `file`: the drop-in's name, if it is
+    known.
+    """
+    if drop_in.derived is None:
+        return []
+    name_of = {name: name for name in drop_in.derived.reads}
+    where = f"of {file}" if file else "of the drop-in written beside this file"
+    return [
+        f"// cubridge: build {drop_in.derived.name} = {drop_in.derived.call(name_of, 'q', 'k')}"
+        f"  ({where}; q is [B, H, Sq, D], k is [B, Hkv, Sk, D])"
+    ]
 
 
 def report_lines(report: Report | None) -> list[str]:
@@ -16,13 +43,19 @@ def report_lines(report: Report | None) -> list[str]:
     if report is None:
         return ["// cubridge: level none", "// cubridge: report it was not verified"]
     lines = [f"// cubridge: level {report.level}", f"// cubridge: report {MEANS[report.level]}"]
+    whole = [c for c in report.cases if c.name == WHOLE]
     for level, dtype in dict.fromkeys((case.level, case.dtype) for case in report.cases):
-        cases = [c for c in report.cases if (c.level, c.dtype) == (level, dtype)]
+        cases = [c for c in report.cases if (c.level, c.dtype) == (level, dtype) and c not in whole]
         worst = max((float(c.worst_o) for c in cases), default=0.0)
         problems = len({(c.name, c.seed, c.sizes["D"]) for c in cases})
         lines.append(
             f"// cubridge: report {problems} problems {EXECUTED[level]} in {dtype}:"
             f" worst row error {worst:.1e} (tolerance {cases[0].tolerance:.1e})"
+        )
+    for case in whole:
+        lines.append(
+            f"// cubridge: report the whole module with the drop-in {EXECUTED[case.level]} in {case.dtype}:"
+            f" worst row error {float(case.worst_o):.1e} (tolerance {case.tolerance:.1e})"
         )
     for arch in dict.fromkeys(one.arch for one in report.compiled):
         ones = [one for one in report.compiled if one.arch == arch]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from ..spec.attention import Attention
 from ..verify.stages import Progress, Stages
 from .common import diagnostic_dicts, exit_code
 from .files import Options, file_ref, lift_at, parse_kernel_file, read_file
+from .spec_page import draw, page
 
 
 def lift_kernel(kernel_path: str, options: Options | None = None, progress: Progress = lambda *_: None) -> Lifting:
@@ -49,21 +51,34 @@ def lift_kernel(kernel_path: str, options: Options | None = None, progress: Prog
     )
 
 
-def read_spec_file(spec_path: str, options: Options | None = None, progress: Progress = lambda *_: None) -> SpecReading:
-    """Read a spec file: the attention it means, as text in the scalar language. Runs the user's code: worker only."""
+def read_spec_file(
+    spec_path: str,
+    options: Options | None = None,
+    progress: Progress = lambda *_: None,
+    tiles: Mapping[str, int] | None = None,
+) -> SpecReading:
+    """Read a spec file: the attention it means, as text in the scalar language. Runs the user's code: worker only.
+
+    `tiles` asks for the tile map of its mask (see `mask_map.tiles_of`).
+    """
     options = options or Options()
     stages = Stages(("spec",), progress)
     diagnostics: list[Diagnostic] = []
     data, problems = read_file(spec_path)
     diagnostics.extend(problems)
-    attention: Attention | None = None
+    attention: dict[str, Any] | None = None
+    drawn: dict[str, Any] | None = None
     if data is not None:
         with stages.run("spec") as stage:
-            result = read_spec(spec_path, entry=options.entry, time_limit=options.time_limit, head_dim=options.head_dim)
-            attention = result.attention
+            result = read_spec(spec_path, **options.reading(), head_dim=options.head_dim)
             diagnostics.extend(result.diagnostics)
-            if attention is None:
+            if result.attention is None or result.program is None:
                 stage.fail("the spec was not understood")
+            else:
+                attention = attention_dict(result.attention) | page(result.attention, result.program)
+                if tiles is not None:
+                    drawn, problems = draw(result.attention, result.program, attention["summary"], tiles)
+                    diagnostics.extend(problems)
     return SpecReading.model_validate(
         {
             "command": "spec",
@@ -71,7 +86,8 @@ def read_spec_file(spec_path: str, options: Options | None = None, progress: Pro
             "stages": tuple(stages.done),
             "exit_code": exit_code(diagnostics),
             "spec": file_ref(spec_path, data),
-            "attention": attention_dict(attention) if attention is not None else None,
+            "attention": attention,
+            "tiles": drawn,
         }
     )
 
@@ -92,12 +108,18 @@ def attention_dict(attention: Attention) -> dict[str, Any]:
         "sink": text(attention.sink),
         "head_map": text(attention.head_map),
         "normaliser": attention.normaliser,
+        "divisor": text(attention.divisor),
         "empty_rows": attention.empty_rows,
-        "inputs": [{"name": t.name, "role": t.role, "axes": list(t.axes), "dtype": t.dtype} for t in attention.inputs],
+        "inputs": [
+            {"name": t.name, "role": t.role, "axes": list(t.axes), "dtype": t.dtype, "computed": t.computed}
+            for t in attention.inputs
+        ],
         "outputs": [{"role": t.role, "axes": list(t.axes), "dtype": t.dtype} for t in attention.outputs],
         "specialised": dict(attention.specialised),
         "equal_sizes": [list(pair) for pair in attention.equal_sizes],
+        "ordered_sizes": [list(pair) for pair in attention.ordered_sizes],
         "lines": {name: span.line for name, span in attention.spans.items()},
+        "cut": None if attention.cut is None else plain(attention.cut),
     }
 
 

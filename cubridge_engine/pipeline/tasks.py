@@ -1,24 +1,27 @@
 """The tasks of the worker process: JSON-able parameters in, the JSON contract out (see `results`).
 
 Parameters are those of the command line: ``kernel``, ``spec``, ``entry``, ``kernel_name``, ``head_dim``, ``bindings``,
-``empty_rows``, ``archs``, ``seed``, ``use_gpu``, ``use_simulator``, ``rounds``, ``spec_time_limit``. Unknown ones are
-an error of the caller.
+``outputs``, ``drop_in`` (its file's name), ``empty_rows``, ``archs``, ``seed``, ``use_gpu``, ``use_simulator``,
+``rounds``, ``spec_time_limit``. Unknown ones are an error of the caller.
+``texts`` (path -> text) is what an editor holds of files that are not saved: read in place of what is on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
+from ..source import overlay
 from ..verify.stages import Progress
 from ..verify.subject import VerifyOptions
 from .files import Options
 
 Params = Mapping[str, Any]
 
-OPTION_NAMES = ("entry", "kernel_name", "head_dim", "bindings", "empty_rows", "spec_time_limit")
+OPTION_NAMES = ("entry", "kernel_name", "head_dim", "bindings", "empty_rows", "spec_time_limit", "outputs", "drop_in")
 CHECK_NAMES = ("archs", "empty_rows", "seed", "use_gpu", "use_simulator", "rounds")
-FILE_NAMES = ("kernel", "spec")
+FILE_NAMES = ("kernel", "spec", "texts")
 
 
 def options_of(params: Params) -> Options:
@@ -29,6 +32,8 @@ def options_of(params: Params) -> Options:
     given = {name: params[name] for name in OPTION_NAMES if params.get(name) is not None}
     if "spec_time_limit" in given:
         given["time_limit"] = given.pop("spec_time_limit")
+    if "outputs" in given:
+        given["outputs"] = tuple(given["outputs"])
     return Options(**given)
 
 
@@ -40,6 +45,18 @@ def checks_of(params: Params) -> VerifyOptions:
     return VerifyOptions(**given)
 
 
+def _with_texts(task: Callable[[Params, Progress], dict[str, Any]]) -> Callable[[Params, Progress], dict[str, Any]]:
+    """`task`, reading the editor's texts where it was given some."""
+
+    @wraps(task)
+    def run(params: Params, progress: Progress) -> dict[str, Any]:
+        with overlay(params.get("texts") or {}):
+            return task(params, progress)
+
+    return run
+
+
+@_with_texts
 def adapt(params: Params, progress: Progress) -> dict[str, Any]:
     """An ``Adaptation`` (needs ``kernel`` and ``spec``)."""
     from .adapt import adapt as run
@@ -49,6 +66,7 @@ def adapt(params: Params, progress: Progress) -> dict[str, Any]:
     )
 
 
+@_with_texts
 def verify(params: Params, progress: Progress) -> dict[str, Any]:
     """A ``Verification`` (needs ``kernel`` and ``spec``)."""
     from .check import verify_kernel as run
@@ -58,6 +76,7 @@ def verify(params: Params, progress: Progress) -> dict[str, Any]:
     )
 
 
+@_with_texts
 def lift(params: Params, progress: Progress) -> dict[str, Any]:
     """A ``Lifting`` (needs ``kernel``)."""
     from .readings import lift_kernel as run
@@ -65,8 +84,20 @@ def lift(params: Params, progress: Progress) -> dict[str, Any]:
     return run(params["kernel"], options_of(params), progress).model_dump(mode="json")
 
 
+@_with_texts
 def read_spec(params: Params, progress: Progress) -> dict[str, Any]:
-    """A ``SpecReading`` (needs ``spec``)."""
+    """A ``SpecReading`` (needs ``spec``; ``tiles`` asks for the tile map at Sq, Sk, Br, Bc, b and h)."""
     from .readings import read_spec_file as run
 
-    return run(params["spec"], options_of(params), progress).model_dump(mode="json")
+    others = {name: value for name, value in params.items() if name != "tiles"}
+    return run(params["spec"], options_of(others), progress, params.get("tiles")).model_dump(mode="json")
+
+
+@_with_texts
+def spec_mask(params: Params, progress: Progress) -> dict[str, Any]:
+    """The tile map of a spec's mask (needs ``spec``; ``sizes`` may hold Sq, Sk, Br, Bc, b and h)."""
+    from .mask_map import spec_mask as run
+
+    progress("spec", 0.0, "")
+    others = {name: value for name, value in params.items() if name != "sizes"}
+    return run(params["spec"], options_of(others), params.get("sizes") or {})

@@ -2,6 +2,7 @@
 
 from .codes import ROWS
 from .includes import Includes, follow_includes
+from .overlay import overlay, read_bytes
 from .parse import LIMIT, parse
 from .preprocessor import PREDEFINED, Include, Macro
 from .sanitise import RULES, Rule
@@ -24,5 +25,7 @@ __all__ = [
     "SourceFile",
     "TextIndex",
     "follow_includes",
+    "overlay",
     "parse",
+    "read_bytes",
 ]

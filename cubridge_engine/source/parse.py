@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import tree_sitter_cuda
 from tree_sitter import Language, Parser, Tree
@@ -16,7 +15,7 @@ from .lexical import Masks, blank, mask, readable
 from .preprocessor import Preprocessed, Problem, preprocess
 from .sanitise import Edit, sanitise
 from .source_file import SourceFile
-from .text_index import TextIndex
+from .text_index import TextIndex, changed_range
 
 LIMIT = 4 * 1024 * 1024  # bytes; the largest hand-written attention source seen is a tenth of this
 BUDGET_S = 5.0  # for the grammar alone; real kernels take milliseconds
@@ -64,7 +63,7 @@ def parse(
     found = [problem.diagnostic(draft.span_of(problem.start, problem.end)) for problem in problems]
     if tree is not None:
         found.extend(_syntax_diagnostics(draft))
-    return replace(draft, diagnostics=tuple(found))
+    return draft.with_diagnostics(tuple(found))
 
 
 def _too_large(path: str, data: bytes) -> SourceFile:
@@ -95,16 +94,15 @@ def _tree(clean: bytes, index: TextIndex, previous: SourceFile | None) -> Tree |
     old = previous.clean
     if old == clean:
         return previous.tree
-    start = _common(old, clean, min(len(old), len(clean)), 0)
-    tail = _common(old, clean, min(len(old), len(clean)) - start, 1)
+    start, old_end, new_end = changed_range(old, clean)
     tree = previous.tree.copy()
     tree.edit(
         start_byte=start,
-        old_end_byte=len(old) - tail,
-        new_end_byte=len(clean) - tail,
+        old_end_byte=old_end,
+        new_end_byte=new_end,
         start_point=index.locate(start),
-        old_end_point=previous.index.locate(len(old) - tail),
-        new_end_point=index.locate(len(clean) - tail),
+        old_end_point=previous.index.locate(old_end),
+        new_end_point=index.locate(new_end),
     )
     return _within_budget(parser, clean, tree)
 
@@ -125,20 +123,6 @@ def _within_budget(parser: Parser, clean: bytes, old: Tree | None) -> Tree | Non
         return parser.parse(read, old, progress_callback=out_of_time)
     except ValueError:  # how the binding says that the callback stopped it
         return None
-
-
-def _common(left: bytes, right: bytes, limit: int, from_end: int) -> int:
-    """Length of the common prefix (`from_end` 0) or suffix (1), at most `limit`; by bisection over slice comparison."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        same = (
-            left[len(left) - middle : len(left) - low] == right[len(right) - middle : len(right) - low]
-            if from_end
-            else left[low:middle] == right[low:middle]
-        )
-        low, high = (middle, high) if same else (low, middle - 1)
-    return low
 
 
 def _syntax_diagnostics(source: SourceFile) -> Iterator[Diagnostic]:

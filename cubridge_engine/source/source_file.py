@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
 
@@ -105,6 +105,13 @@ class SourceFile:
             name: macro.body if macro.params is None else f"({', '.join(macro.params)}) {macro.body}"
             for name, macro in self.macros.items()
         }
+
+    def with_diagnostics(self, found: tuple[Diagnostic, ...]) -> SourceFile:
+        """The same file with these diagnostics; what was looked up in the tree is not looked up again."""
+        known = {name: value for name, value in vars(self).items() if name in ("_functions", "_landmarks")}
+        result = replace(self, diagnostics=found)
+        vars(result).update(known)
+        return result
 
     # --- places and text ---
 

@@ -96,3 +96,25 @@ def _units(piece: bytes, encoding: Encoding) -> int:
         return len(piece)
     text = piece.decode("utf-8", "surrogateescape")
     return len(text) if encoding == "utf-32" else len(text) + sum(ord(char) > 0xFFFF for char in text)
+
+
+def changed_range(old: bytes, new: bytes) -> tuple[int, int, int]:
+    """(start, old_end, new_end): replacing ``old[start:old_end]`` by ``new[start:new_end]`` turns `old` into `new`."""
+    shorter = min(len(old), len(new))
+    start = _common(old, new, shorter, 0)
+    tail = _common(old, new, shorter - start, 1)
+    return start, len(old) - tail, len(new) - tail
+
+
+def _common(left: bytes, right: bytes, limit: int, from_end: int) -> int:
+    """Length of the common prefix (`from_end` 0) or suffix (1), at most `limit`; by bisection over slice comparison."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        same = (
+            left[len(left) - middle : len(left) - low] == right[len(right) - middle : len(right) - low]
+            if from_end
+            else left[low:middle] == right[low:middle]
+        )
+        low, high = (middle, high) if same else (low, middle - 1)
+    return low

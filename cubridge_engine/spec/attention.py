@@ -25,6 +25,7 @@ class TensorInput:
     position: int  # argument position in attention(...)
     span: Span | None = None
     observed: tuple[float, float] | None = None  # least and greatest value in the example: inputs are made alike
+    computed: str = ""  # "line 12: q = self.wq(x)" for a tensor computed before the attention; '' for an argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,31 @@ class TensorOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class LineMeaning:
+    """What a line of the spec (from 0) became: its `text`, the kinds of what is on it ('mask', 'score', 'output' ...)
+    and `what` in words, with the numbers of the example.
+    """
+
+    line: int
+    text: str
+    kinds: tuple[str, ...]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the attention stands in a larger function, whose arguments are not those of the kernel.
+
+    `calls`: how many times the function calls it. `before` and `after` are the user's lines (from 0) that stay in
+    torch: those that compute its inputs, and those that go on with its output.
+    """
+
+    calls: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """The mathematics of one attention function.
 
@@ -52,6 +78,12 @@ class Attention:
         p        = softmax over j of x                         (sink: one more column of that logit, no value)
         o        = sum_j p * v[b,head_map,j,:]
         lse      = log sum_j exp(x)  (+ exp(sink))             natural logarithm
+
+    With a `normaliser` other than 'softmax' the element itself is the weight (sigmoid, ReLU, a decayed score ...)::
+
+        p        = x                                           fill is 0: what is masked weighs nothing
+        l        = sum_j p   ('sum')   |   sum_j |p|   ('abs_sum')   |   not used   ('none')
+        o        = sum_j p * v[b,head_map,j,:] / divisor       divisor: over l, b, h, i, sizes; None is 1
 
     `mask` is None when nothing is masked; it is True where the key is attended. `fill` is -inf or the finite sentinel
     as a Const. `head_map` is an expression over h, H, Hkv (``h // (H // Hkv)``; ``h`` when H == Hkv always).
@@ -70,13 +102,17 @@ class Attention:
     mask: Expr | None
     fill: Expr
     sink: Expr | None
-    normaliser: str  # 'softmax'
+    normaliser: str  # 'softmax' | 'none' | 'sum' | 'abs_sum'
     empty_rows: str
     spans: dict[str, Span] = field(default_factory=dict, hash=False)
     specialised: dict[str, int] = field(default_factory=dict, hash=False)  # sizes fixed by tracing, e.g. {"D": 64}
     equal_sizes: tuple[tuple[str, str], ...] = ()  # sizes the spec only accepts equal, e.g. (("Sq", "Sk"),)
+    ordered_sizes: tuple[tuple[str, str], ...] = ()  # the first must not exceed the second: queries end where keys do
     size_step: int = 1  # Sq and Sk must be multiples of it (a spec that views the sequence in blocks)
     diagnostics: tuple[Diagnostic, ...] = ()
+    divisor: Expr | None = None
+    cut: Cut | None = None  # None: the function is the attention
+    meanings: tuple[LineMeaning, ...] = field(default=(), compare=False, hash=False)
 
     def input(self, role_or_name: str) -> TensorInput:
         """The input of that role (q, k, v) or that name. Raises KeyError."""
@@ -89,7 +125,9 @@ class Attention:
         """True when the spec is defined, and was read, for these sizes (missing ones are not tested)."""
         fixed = all(sizes.get(name, value) == value for name, value in self.specialised.items())
         equal = all(sizes.get(a) == sizes.get(b) for a, b in self.equal_sizes if a in sizes and b in sizes)
-        return fixed and equal and all(sizes.get(name, 0) % self.size_step == 0 for name in ("Sq", "Sk"))
+        pairs = ((sizes[a], sizes[b]) for a, b in self.ordered_sizes if a in sizes and b in sizes)
+        ordered = all(a <= b for a, b in pairs)
+        return fixed and equal and ordered and all(sizes.get(name, 0) % self.size_step == 0 for name in ("Sq", "Sk"))
 
     @property
     def operands(self) -> tuple[TensorInput, ...]:

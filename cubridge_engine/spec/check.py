@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.expr import NEG_INF
 from .attention import Attention
 from .formula import evaluate_attention, keep_mask
 from .inputs import make_inputs
@@ -18,6 +19,8 @@ from .sizes import Plan
 
 # Both sides are float64; they differ by the order of sums, and by float32 constants that a spec rounds itself.
 TOLERANCE = 1e-6
+# A score of float16 or wider inputs never comes near this one.
+_WEIGHTLESS = -1e30
 
 
 class CheckFailed(Exception):
@@ -44,6 +47,8 @@ def check_and_settle(program: Program, attention: Attention, plan: Plan) -> Atte
         if found is not None and policy not in (None, found):
             raise CheckFailed(sizes, f"rows without keys give {policy} at one size and {found} at another")
         policy = policy or found
+        if policy == "zero":
+            attention = replace(attention, fill=NEG_INF)
         trial = replace(attention, empty_rows=policy or "none")
         _compare(trial, sizes, arrays, expected)
     return replace(attention, empty_rows=policy or "none")
@@ -59,8 +64,13 @@ def _run(
 
 
 def _policy(attention: Attention, expected: Sequence[NDArray[Any]], empty: NDArray[Any]) -> str:
-    """What the spec returned on the rows that keep no key."""
-    if not np.isneginf(float(getattr(attention.fill, "value", 0.0))) or attention.sink is not None:
+    """What the spec returned on the rows that keep no key.
+
+    Zeros with a finite fill are a guard: such a row would have been the mean of V. Where the fill is too low to weigh
+    anything beside a kept key, the function is that of -inf with zeros (and is compared as such).
+    """
+    fill = float(getattr(attention.fill, "value", 0.0))
+    if attention.sink is not None or fill > _WEIGHTLESS:
         return "computed"
     for output, array in zip(attention.outputs, expected, strict=True):
         if output.role != "o":
@@ -68,7 +78,7 @@ def _policy(attention: Attention, expected: Sequence[NDArray[Any]], empty: NDArr
         letters = [a for a in "bhi" if a in output.axes]
         moved = np.transpose(array, [output.axes.index(a) for a in [*letters, "d"]])
         rows = moved.reshape(*[n if a in letters else 1 for a, n in zip("bhi", empty.shape, strict=True)], -1)[empty]
-        if np.isnan(rows).all():
+        if np.isnan(rows).all() and np.isneginf(fill):
             return "nan"
         if (rows == 0).all():
             return "zero"

@@ -87,8 +87,9 @@ ROWS: dict[str, Row] = {
     ),
     "CB227": Row(
         E,
-        "the scores are not normalised by a softmax",
-        "use softmax; sigmoid, ReLU and retention are not supported yet",
+        "the weights are neither a softmax over the keys nor a function of one score each",
+        "write f(q k^T) v with an elementwise f (softmax, sigmoid, ReLU, a decay), divided by the sum of these weights "
+        "at most",
     ),
     "CB228": Row(
         E,
@@ -125,6 +126,69 @@ ROWS: dict[str, Row] = {
         "the output is multiplied by something after the attention (`{op}`)",
         "apply the gate outside: return the attention's own output",
     ),
+    # an attention inside a larger function
+    "CB235": Row(
+        N,
+        "computed before the attention and passed to the kernel: {what}",
+        "these lines and those after the attention stay in PyTorch; the drop-in file holds them",
+    ),
+    "CB236": Row(
+        N,
+        "the attention weights that are returned too are left out: a fused kernel never forms that Sq x Sk matrix",
+        "{kept} counts; name others with --outputs",
+    ),
+    "CB237": Row(
+        N,
+        "`{name}` is an operand of {bytes} bytes at the example's sizes, with axes [{axes}] ({what})",
+        "it is computed once for each call, before the kernel",
+    ),
+    "CB238": Row(
+        E,
+        "the scores or weights of the attention are used outside of it (`{op}`)",
+        "use only the output after the attention (and, if needed, torch.logsumexp of the scores)",
+    ),
+    "CB239": Row(
+        E,
+        "the head dimension is {have} by the weights of the module; it cannot be read at {want}",
+        "build the module with that head dimension",
+    ),
+    "CB244": Row(
+        E,
+        "`{name}` of the attention comes from weights alone, not from an argument",
+        "pass what it is computed from as an argument of the function",
+    ),
+    "CB247": Row(
+        W,
+        "no drop-in file could be written: {reason}",
+        "call the kernel where the function computes its attention; the lines are named above",
+    ),
+    "CB246": Row(
+        N,
+        "read for lengths up to {longest}, as in the example: at longer ones the function raises {reason}",
+        "make its tables long enough, or compute them from the length",
+    ),
+    # FlexAttention
+    "CB248": Row(
+        N,
+        "the tensor `{name}` that is captured here is an argument of the kernel: {bytes} bytes, with axes [{axes}]",
+        "pass it with q, k and v; what the indices alone express needs no tensor",
+    ),
+    "CB249": Row(
+        N,
+        "the BlockMask made for {rows} x {keys} is read through its mask_mod, which holds for all lengths",
+        "nothing to do; make it where the lengths are known, with create_block_mask, to say so in the spec",
+    ),
+    "CB250": Row(
+        E,
+        "the BlockMask does not say what its mask_mod says: {reason}",
+        "make it with create_block_mask(mask_mod, ...), or let mask_mod drop these keys too",
+    ),
+    "CB251": Row(
+        E,
+        "`{name}` cannot be used as {kind}: {reason}",
+        "a score_mod takes (score, b, h, q_idx, kv_idx), a mask_mod takes (b, h, q_idx, kv_idx)",
+    ),
+    "CB252": Row(E, "the file defines several {kind}s: {names}", "choose one with {flag} NAME"),
     # generality and the check
     "CB240": Row(N, "read for {sizes} only: {reason}", "use the shapes of the arguments instead of fixed numbers"),
     "CB241": Row(
@@ -134,6 +198,11 @@ ROWS: dict[str, Row] = {
         E,
         "what was read does not reproduce the spec at {sizes}: {reason}",
         "this is a limit of the reader: simplify the spec, or report it with this file",
+    ),
+    "CB245": Row(
+        N,
+        "the spec is only defined where {less} is at most {more}",
+        "nothing to do where the queries are the last of the keys; else index from the start of the keys",
     ),
     "CB243": Row(E, "the spec cannot be traced: {reason}", "use plain PyTorch tensor operations on this line"),
 }

@@ -41,7 +41,8 @@ def _band(algebra: Algebra, data: Any, row: Expr, column: Expr) -> Expr | None:
 
     rows, columns = data.shape
     offset = torch.arange(columns)[None, :] - torch.arange(rows)[:, None]
-    for inside in data.unique().tolist():
+    values = data.unique().tolist()
+    for inside in values if len(values) == 2 else ():
         chosen = data == inside
         low, high = int(offset[chosen].min()), int(offset[chosen].max())
         rest = data[~chosen].unique()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import Call, Const, Expr, Read, Var
@@ -73,6 +73,10 @@ class Elements:
             self._memo[key] = self._compute(node, list(index))
         return self._memo[key]
 
+    def pulled(self) -> Iterable[tuple[tuple[Any, tuple[Expr, ...]], Expr]]:
+        """Every element read so far: (node, index) and its expression, in the order they were finished."""
+        return self._memo.items()
+
     def broadcast(self, node: Any, index: Sequence[Expr]) -> Expr:
         """The element of an operand at the index of a result it is broadcast to."""
         if not self.graph.is_node(node):
@@ -101,6 +105,8 @@ class Elements:
         constant = self.graph.constants.get(name)
         if constant is None:
             return Read(name, tuple(index))
+        if name in self.graph.weights:
+            raise Refused("CB232", self.graph.use_line(name), bytes=constant.nbytes, op="a trained weight")
         numbers = [e.value for e in index if isinstance(e, Const)]
         if len(numbers) == len(index):
             return Const(constant[tuple(int(n) for n in numbers)].item())

@@ -89,8 +89,9 @@ def evaluate_attention(attention: Attention, inputs: Sequence[Array]) -> list[Ar
     x = np.broadcast_to(np.asarray(evaluate(attention.score, env, tensors), dtype=np.float64), shape)
     keep = keep_mask(attention, inputs, sizes)
     x = np.where(keep, x, evaluate(attention.fill, env, tensors))
+    combine = _softmax if attention.normaliser == "softmax" else _weighted
     with np.errstate(all="ignore"):
-        output, lse = _softmax(attention, x, v[:, heads], env, tensors)
+        output, lse = combine(attention, x, v[:, heads], env, tensors)
     if attention.empty_rows == "zero":
         output = np.where(np.asarray(keep.any(-1, keepdims=True)), output, 0.0)
     return [_arrange(output if o.role == "o" else lse, o.axes, o.role) for o in attention.outputs]
@@ -112,6 +113,17 @@ def _softmax(
         total = total + np.exp(sink - safe)
     lse = (np.log(total) + safe)[..., 0]
     return np.matmul(p / total, v), lse
+
+
+def _weighted(
+    attention: Attention, p: Array, v: Array, env: Mapping[str, Any], tensors: Mapping[str, Array]
+) -> tuple[Array, Array]:
+    """Weights that are no softmax, divided by what the spec divides by. There is no logsumexp: NaN stands for it."""
+    output = np.matmul(p, v)
+    if attention.divisor is not None:
+        total = (np.abs(p) if attention.normaliser == "abs_sum" else p).sum(-1, keepdims=True)
+        output = output / evaluate(attention.divisor, {**env, "l": total}, tensors)
+    return output, np.full(p.shape[:-1], math.nan)
 
 
 def _arrange(array: Array, axes: Sequence[str], role: str) -> Array:

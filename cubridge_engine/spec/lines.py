@@ -36,11 +36,19 @@ def lines_of(el: Elements, t: Template) -> dict[str, Line]:
 
     found: dict[str, Any] = {
         "score": (products or fused)[:1],
-        "normaliser": (norms or fused)[-1:],
+        "normaliser": (norms or fused)[-1:] if t.normaliser == "softmax" else hot[-1:],
         "head_map": (grown or fused)[:1],
     }
     if t.mask is not None:
         found["mask"] = ([n for n in fills if scores & graph.depends(n)] or fills or fused)[-1:]
+    if graph.flex:
+        # The call stands for the two products; what a modification does has lines of its own.
+        call = {graph.line(n) for n in norms[-1:]}
+        own = [n for n in on_path if t.roles["v"] not in graph.depends(n) and graph.line(n) not in call]
+        conditions = [n for n in own if graph.kind_of(n) == "bool" and not scores & graph.depends(n)]
+        found["score"] = [n for n in own if scores <= graph.depends(n)][-1:] or found["score"]
+        if t.mask is not None:
+            found["mask"] = conditions[-1:] or found["mask"]
     lines = {part: line for part, nodes in found.items() for n in nodes if (line := graph.line(n))}
     for name in graph.names:
         line = graph.use_line(name)

@@ -157,6 +157,8 @@ class Algebra:
         if isinstance(expr, Call):
             if expr.op in ("add", "sub", "mul", "neg", "floordiv", "mod", "min", "max", "abs"):
                 return all(self.is_int(a) for a in expr.args)
+            if expr.op == "where":
+                return self.is_int(expr.args[1]) and self.is_int(expr.args[2])
             return expr.op in OPS and OPS[expr.op].result == "int"
         return isinstance(expr, Read) and self.types.get(expr.tensor) == "int"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.expr import TRUE, Call, Const, Expr, Var
 from .elements import Elements, Index, Refused, number, rule
-from .nodes import ZERO, Algebra, both, children
+from .nodes import ZERO, Algebra, both, children, either
 from .stitch import stitch
 
 
@@ -134,6 +136,16 @@ def _getitem(el: Elements, node: Any, a: dict[str, Any], index: Index) -> Expr:
     raise el.refusal(source, op)
 
 
+# A few components of an index or of a table, not of q or k: written out.
+_UNROLLED = 4
+_JOINED: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "sum": lambda a, b: Call("add", (a, b)),
+    "max": lambda a, b: Call("max", (a, b)),
+    "any": either,
+    "all": both,
+}
+
+
 def reduce_dims(el: Elements, node: Any, source: Any, dims: list[int], keep: bool, index: Index, op: str) -> Expr:
     """A sum, max or any over dimensions of `source`."""
     from .nodes import Reduce
@@ -154,6 +166,10 @@ def reduce_dims(el: Elements, node: Any, source: Any, dims: list[int], keep: boo
             inner.append(next(rest))
     body = el.at(source, inner)
     for name, n in bound:
+        if n <= _UNROLLED and op in _JOINED and not el.graph.depends(source) & el.graph.qkv_like:
+            pieces = [el.algebra.substitute(body, {Var(name): Const(at)}) for at in range(n)]
+            body = functools.reduce(_JOINED[op], pieces)
+            continue
         body = el.algebra.sum(name, n, body) if op == "sum" else Reduce(op, name, n, body) if n > 1 else body
     return body
 

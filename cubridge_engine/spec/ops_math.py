@@ -227,6 +227,8 @@ def _convert(el: Elements, node: Any, a: dict[str, Any], index: Index) -> Expr:
     # Rounding to a narrower float is the dtype policy's business, not the mathematics'; integers enter float arithmetic
     # as they are.
     inner = el.at(a["self"], index)
+    if not el.graph.is_node(a["self"]):  # a number, made a tensor by torch.vmap
+        return typed(inner, el.dtype(node) == "float")
     source, target = el.dtype(a["self"]), el.dtype(node)
     if source == target or (source, target) == ("int", "float"):
         return typed(inner, target == "float" and isinstance(inner, Const))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from ..ir.expr import Call, Const, Expr, Read, Var
+from ..ir.expr import NEG_INF, Call, Const, Expr, Read, Var
 from .elements import Elements, Refused
 from .nodes import Reduce, factors, join_terms, terms, variables, walk
+from .normalisers import weights_of
 
 
 @dataclass
@@ -18,6 +20,8 @@ class Parts:
     value: Read | None
     sinks: list[Expr]
     vars: list[Expr]
+    normaliser: str = "softmax"
+    divisor: Expr | None = None  # over the row sum l; None: 1
 
 
 def _unguard(expr: Expr) -> Expr:
@@ -71,6 +75,17 @@ def _strip_row(expr: Expr, key: str) -> Expr:
 
 
 def take_apart(el: Elements, expr: Expr, outs: list[Expr]) -> Parts:
+    """One output as a softmax or, failing that, as elementwise weights. Raises Refused."""
+    try:
+        return _softmax_parts(el, expr, outs)
+    except Refused:
+        found = weights_of(el, expr, lambda over, key: _value_read(over, key, outs))
+        if found is None:
+            raise
+    return Parts(found.x, found.key, found.value, [], outs, found.rows, found.divisor)
+
+
+def _softmax_parts(el: Elements, expr: Expr, outs: list[Expr]) -> Parts:
     over, under = _flat(expr)
     sums = [f for f in over if isinstance(f, Reduce) and f.op == "sum"]
     for candidate in sums:
@@ -189,7 +204,21 @@ def _denominator(el: Elements, total: Expr, x: Expr | None, key: str) -> list[Ex
     return sinks
 
 
+def _in_other_units(expr: Expr) -> Expr:
+    """A logsumexp as flex_attention returns it: over ln 2, times ln 2, with -inf chosen on rows without keys."""
+    over, under = factors(expr)
+    numbers = [math.prod(float(f.value) for f in part if isinstance(f, Const)) for part in (over, under)]
+    rest = [f for f in (*over, *under) if not isinstance(f, Const)]
+    if len(rest) != 1 or rest[0] not in over or not math.isclose(numbers[0], numbers[1], rel_tol=1e-12):
+        return expr
+    chosen = rest[0]
+    if isinstance(chosen, Call) and chosen.op == "where" and chosen.args[1] == NEG_INF:
+        return chosen.args[2]
+    return chosen
+
+
 def _logsumexp(el: Elements, expr: Expr, outs: list[Expr]) -> Parts | None:
+    expr = _in_other_units(expr)
     logs = [t for sign, t in terms(expr) if sign > 0 and isinstance(t, Call) and t.op == "log"]
     others = [t for _, t in terms(expr) if t not in logs]
     if len(logs) != 1 or not all(any(isinstance(e, Reduce) for e in walk(t)) for t in others):

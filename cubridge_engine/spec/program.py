@@ -18,18 +18,22 @@ from types import ModuleType
 from typing import Any
 
 from ..diagnostics import Diagnostic, Span, make
-from .trace import Line, frame_line, make_mode
+from ..source import read_bytes
+from .flex_capture import block_masks
+from .flex_mods import Modified, NoModification, find_modifications, lines_of_names, names_in
+from .flex_run import any_length, left_out, load_flex
+from .trace import Line, flatten_outputs, frame_line, make_mode
 
 _EXAMPLES = ("example_inputs", "get_inputs")
-_MODIFICATIONS = ("score_mod", "mask_mod")
 
 
 class SpecError(Exception):
-    """Reading stopped; carries the diagnostic to show."""
+    """Reading stopped; carries the diagnostic to show, and the number of the output it is about, if it is about one."""
 
-    def __init__(self, diagnostic: Diagnostic) -> None:
+    def __init__(self, diagnostic: Diagnostic, output: int | None = None) -> None:
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
+        self.output = output
 
 
 class TimeUp(BaseException):
@@ -55,6 +59,13 @@ class Program:
     arguments: tuple[Any, ...]
     line: int  # of the entry, from 1
     made_up: str = ""  # the shapes, when there was no example_inputs()
+    module: Any = None  # the module behind `function`; for a plain function one that holds those it may use
+    is_module: bool = False  # `function` is the module itself
+    outputs: tuple[int, ...] | None = None  # which of the returned tensors count; None: all
+    flex: bool = False  # it calls flex_attention
+    captured: tuple[str, ...] = ()  # those of `names` that are no parameters: tensors that its modifications capture
+    notes: tuple[Diagnostic, ...] = ()  # what loading it has to say
+    prepare: Callable[[Sequence[Any]], None] | None = None  # what `function` needs to do for these tensors before it
 
     @property
     def tensor_positions(self) -> tuple[int, ...]:
@@ -76,7 +87,11 @@ class Program:
         values = list(self.arguments)
         for position, tensor in zip(self.tensor_positions, tensors, strict=True):
             values[position] = tensor
-        return self.function(*values)
+        result = self.function(*values)
+        if self.outputs is None:
+            return result
+        tensors = flatten_outputs(result)
+        return tuple(tensors[n] for n in self.outputs)
 
 
 def span_of(path: str, source: str, line: Line | int | None) -> Span | None:
@@ -144,13 +159,43 @@ def load(path: str, entry: str, seconds: float) -> Program:
     except (SyntaxError, ValueError) as error:
         raise fail("CB202", getattr(error, "lineno", None) or 1, reason=getattr(error, "msg", str(error))) from None
     _warm()
+    if "flex_attention" in source:
+        load_flex()
     module = _import(path, source, seconds, fail)
     defined = {n.name: n.lineno for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     with guarded(path, seconds):
-        name, function = _entry(module, entry, defined, fail)
-    line = defined.get(name, 1)
-    function, names, arguments, made_up = _arguments(module, path, name, function, line, defined, seconds, fail)
-    return Program(path, source, name, function, names, arguments, line, made_up)
+        name, found = _entry(module, entry, defined, tree, fail)
+    line = defined.get(name) or lines_of_names(tree).get(name, 1)
+    function, names, arguments, made_up = _arguments(module, path, name, found, line, defined, seconds, fail)
+    is_module = isinstance(found, _module_type())
+    owner: Any = found if is_module else _holder(module)
+    notes: list[Diagnostic] = []
+    for mask in block_masks([*vars(module).values(), *arguments, *(owner.modules() if owner is not None else ())]):
+        rows, keys = mask.shape[-2:]
+        if reason := left_out(mask.mask_mod, mask.as_tuple()):
+            raise fail("CB250", line, reason=reason)
+        any_length(mask)
+        notes.append(make("CB249", span_of(path, source, line), rows=rows, keys=keys))
+    return Program(path, source, name, function, names, arguments, line, made_up, owner, is_module, notes=tuple(notes))
+
+
+def _holder(module: ModuleType) -> Any:
+    """A module that holds the modules among the globals of the spec, under their names; None where there are none."""
+    import torch
+
+    found = {n: v for n, v in vars(module).items() if isinstance(v, torch.nn.Module)}
+    if not found:
+        return None
+    holder = torch.nn.Module()
+    for name, value in found.items():
+        holder.add_module(name, value)
+    return holder
+
+
+def _module_type() -> Any:
+    import torch
+
+    return torch.nn.Module
 
 
 def _warm() -> None:
@@ -166,7 +211,7 @@ def _warm() -> None:
 
 def _source(path: str) -> str:
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        return read_bytes(path).decode("utf-8-sig")
     except OSError as error:
         raise SpecError(make("CB201", reason=error.strerror or str(error))) from None
     except UnicodeDecodeError:
@@ -194,7 +239,7 @@ def _import(path: str, source: str, seconds: float, fail: Callable[..., SpecErro
 
 
 def _entry(
-    module: ModuleType, entry: str, defined: dict[str, int], fail: Callable[..., SpecError]
+    module: ModuleType, entry: str, defined: dict[str, int], tree: ast.Module, fail: Callable[..., SpecError]
 ) -> tuple[str, Callable[..., Any]]:
     import torch
 
@@ -208,10 +253,11 @@ def _entry(
     found: Any = getattr(module, entry, None)
     if found is None:
         modules = [n for n in defined if is_module(getattr(module, n, None))]
+        modules = [n for n in modules if n.lower() == entry.lower()] or _outermost(modules, tree)
         if len(modules) == 1:
             entry, found = modules[0], getattr(module, modules[0])
-        elif any(callable(getattr(module, n, None)) for n in _MODIFICATIONS):
-            return _from_modifications(module)
+        elif modified := _modifications(module, entry, tree, fail):
+            return modified
     if isinstance(found, torch.nn.Module):
         return entry, found.eval()
     if is_module(found):
@@ -226,35 +272,29 @@ def _entry(
     return entry, found
 
 
+def _outermost(modules: list[str], tree: ast.Module) -> list[str]:
+    """The modules that no other one is built of."""
+    inner: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name in modules:
+            inner |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
+    return [n for n in modules if n not in inner]
+
+
 def _build(cls: Any, arguments: Any) -> Any:
     """An instance of a module class, with what `get_init_inputs()` gives or without arguments."""
     return cls(*(arguments() if arguments is not None else ()))
 
 
-def _from_modifications(module: ModuleType) -> tuple[str, Callable[..., Any]]:
-    """A FlexAttention-style file: score_mod(score, b, h, q_idx, kv_idx), mask_mod(b, h, q_idx, kv_idx), or both."""
-    score_mod = getattr(module, "score_mod", None)
-    mask_mod = getattr(module, "mask_mod", None)
-
-    def attention(q: Any, k: Any, v: Any) -> Any:
-        import torch
-
-        groups = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        score = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-        b, h, i, j = (
-            torch.arange(n).reshape([-1 if a == x else 1 for a in range(4)]) for x, n in enumerate(score.shape)
-        )
-        if score_mod is not None:
-            score = score_mod(score, b, h, i, j)
-        if mask_mod is not None:
-            keep = mask_mod(b, h, i, j)
-            score = torch.where(keep, score, float("-inf"))
-            # flex_attention returns zeros on a row without keys.
-            return torch.where(keep.any(-1, keepdim=True), torch.softmax(score, -1), 0.0).to(q.dtype) @ v
-        return torch.softmax(score, -1).to(q.dtype) @ v
-
-    return "score_mod" if score_mod is not None else "mask_mod", attention
+def _modifications(
+    module: ModuleType, entry: str, tree: ast.Module, fail: Callable[..., SpecError]
+) -> tuple[str, Callable[..., Any]] | None:
+    """A FlexAttention-style file: flex_attention with its score_mod, its mask_mod, or both."""
+    try:
+        found = find_modifications(module, tree, names_in(entry))
+    except NoModification as error:
+        raise fail(error.code, lines_of_names(tree).get(error.at, 1), **error.fields) from None
+    return None if found is None else (found.name, found)
 
 
 def _arguments(
@@ -273,7 +313,7 @@ def _arguments(
     ]
     source_name = next((n for n in _EXAMPLES if callable(getattr(module, n, None))), None)
     if source_name is None:
-        values, shapes = _made_up(parameters, line, fail)
+        values, shapes = _made_up_for(function, parameters, line, fail)
         return function, tuple(p.name for p in parameters), tuple(values), shapes
     try:
         with guarded(path, seconds), make_mode(path):
@@ -296,7 +336,7 @@ def _arguments(
         function = _positional(function, parameters)
     bound.apply_defaults()
     values = [bound.arguments[p.name] for p in parameters]
-    _check_tensors(parameters, values, unfit)
+    _check_tensors(parameters, values, unfit, isinstance(function, _module_type()) or _holder(module) is not None)
     return function, tuple(p.name for p in parameters), tuple(values), ""
 
 
@@ -309,16 +349,39 @@ def _positional(function: Callable[..., Any], parameters: Sequence[inspect.Param
 
 
 def _check_tensors(
-    parameters: Sequence[inspect.Parameter], values: Sequence[Any], unfit: Callable[[str], SpecError]
+    parameters: Sequence[inspect.Parameter], values: Sequence[Any], unfit: Callable[[str], SpecError], module: bool
 ) -> None:
+    """q, k and v may be computed from one tensor; of a module with an embedding, from token ids."""
     import torch
 
-    floats = [v for v in values if isinstance(v, torch.Tensor) and v.dtype.is_floating_point]
-    if len(floats) < 3:
-        raise unfit(f"{len(floats)} of the values are floating-point tensors, and q, k, v are three")
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    if not any(v.dtype.is_floating_point or module for v in tensors):
+        raise unfit("none of the values is a floating-point tensor, and q, k and v need one at least")
     for p, v in zip(parameters, values, strict=True):
         if isinstance(v, torch.Tensor) and v.numel() == 0:
             raise unfit(f"`{p.name}` is empty, with shape {tuple(v.shape)}")
+        if _holds_tensor(v):
+            # They would stay those of the example: only arguments that are tensors vary.
+            raise unfit(f"`{p.name}` holds tensors in a {type(v).__name__}; make each an argument of its own")
+
+
+def _holds_tensor(value: Any) -> bool:
+    """True for a list, tuple or dict with a tensor somewhere in it."""
+    import torch
+
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(isinstance(item, torch.Tensor) or _holds_tensor(item) for item in items)
+
+
+def _made_up_for(
+    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], line: int, fail: Callable[..., SpecError]
+) -> tuple[list[Any], str]:
+    if not isinstance(function, Modified):
+        return _made_up(parameters, line, fail)
+    try:
+        return function.example()
+    except NoModification as error:
+        raise fail(error.code, line, **error.fields) from None
 
 
 def _made_up(

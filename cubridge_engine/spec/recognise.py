@@ -9,6 +9,7 @@ from ..ir.expr import Call, Const, Expr, Read, Var, rebuild
 from .elements import Elements, Refused
 from .masks import peel
 from .nodes import ZERO, Cat, Reduce, factors, terms, variables, walk
+from .normalisers import ROW_SUM, peel_weight
 from .parts import Parts, describe, take_apart
 from .trace import Line
 
@@ -29,6 +30,14 @@ class Template:
     fill: Expr
     sink: Expr | None
     lines: dict[str, Line] = field(default_factory=dict)
+    normaliser: str = "softmax"
+    divisor: Expr | None = None
+    rename: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])  # of the graph's variables, and of q k to s
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Every expression that may read operands."""
+        return tuple(e for e in (self.score, self.mask, self.sink, self.divisor) if e is not None)
 
 
 def recognise(el: Elements) -> Template:
@@ -151,7 +160,7 @@ def _assemble(el: Elements, main: Parts, whole: list[Parts]) -> Template:
     sizes["Dv"] = shapes[v.tensor][v_axes.index("d")]
     score = _piecewise(el.algebra.substitute(main.x, {product: Var("s"), **rename}))
     outputs = [_output(el, p, main, rename) for p in whole]
-    peeled = peel(el.algebra, score)
+    peeled = peel(el.algebra, score) if main.normaliser == "softmax" else peel_weight(el.algebra, score)
     sinks = [el.algebra.substitute(s, rename) for s in main.sinks]
     template = Template(
         roles={"q": q.tensor, "k": k.tensor, "v": v.tensor},
@@ -163,6 +172,9 @@ def _assemble(el: Elements, main: Parts, whole: list[Parts]) -> Template:
         mask=peeled.mask,
         fill=peeled.fill,
         sink=_one_sink(sinks),
+        normaliser=main.normaliser,
+        divisor=None if main.divisor is None else el.algebra.substitute(main.divisor, rename),
+        rename={product: Var("s"), Var(product.var): Var("d"), **rename},
     )
     _check_reads(el, template)
     _operand_axes(el, template)
@@ -229,7 +241,8 @@ def _value_axes(
 
 
 def _output(el: Elements, part: Parts, main: Parts, rename: dict[Expr, Expr]) -> tuple[str, tuple[str, ...]]:
-    if part.value is not None and part is not main and (part.value, part.x) != (main.value, main.x):
+    whole = (part.value, part.x, part.normaliser, part.divisor)
+    if part.value is not None and part is not main and whole != (main.value, main.x, main.normaliser, main.divisor):
         raise Refused("CB233", None, reason="two outputs are different weighted sums")
     own = el.algebra.substitute(part.x, {Var(part.key): Var(main.key)})
     if own != main.x:
@@ -248,8 +261,8 @@ def _output(el: Elements, part: Parts, main: Parts, rename: dict[Expr, Expr]) ->
 
 def _check_reads(el: Elements, t: Template) -> None:
     taken = set(t.roles.values())
-    for part in (t.score, t.mask, t.sink):
-        for e in walk(part) if part is not None else ():
+    for part in t.expressions:
+        for e in walk(part):
             if isinstance(e, Read) and e.tensor in taken:
                 raise Refused(
                     "CB231", el.graph.use_line(e.tensor), name=e.tensor, reason="single elements of it are used"
@@ -258,14 +271,15 @@ def _check_reads(el: Elements, t: Template) -> None:
                 raise Refused("CB229", None, op=describe(e))
             if isinstance(e, Call) and e.op in ("nan_to_num", "isnan"):
                 raise Refused("CB229", None, op=e.op)
-            if isinstance(e, Var) and e.name not in ("s", "b", "h", "i", "j"):
+            known = ("s", "b", "h", "i", "j", *((ROW_SUM.name,) if part is t.divisor else ()))
+            if isinstance(e, Var) and e.name not in known:
                 raise Refused("CB230", None, name="the output", reason="it merges two of batch, head, row and feature")
 
 
 def _operand_axes(el: Elements, t: Template) -> None:
     shapes = el.graph.input_shapes
-    for part in (t.score, t.mask, t.sink):
-        for e in walk(part) if part is not None else ():
+    for part in t.expressions:
+        for e in walk(part):
             if not isinstance(e, Read):
                 continue
             axes = [
@@ -283,4 +297,14 @@ def _axis(at: Expr, extent: int, t: Template, known: str) -> str:
     if known and not known.isdigit():
         return known
     size = SIZE_OF.get(at.name, "") if isinstance(at, Var) else "Hkv" if at == t.head_map else ""
+    if not size and _among_last_keys(at, extent, t):
+        return "Sq"
     return size if size and t.sizes[size] == extent else str(extent)
+
+
+def _among_last_keys(at: Expr, extent: int, t: Template) -> bool:
+    """True for ``j - (Sk - Sq)`` on an axis as long as the queries: a table over the newest tokens, as of trees."""
+    past = t.sizes["Sk"] - t.sizes["Sq"]
+    parts = list(walk(at))
+    shifted = any(isinstance(e, Const) and type(e.value) is int and abs(e.value) == past for e in parts)
+    return past > 0 and extent == t.sizes["Sq"] and Var("j") in parts and shifted

@@ -7,9 +7,13 @@ rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .program import Program
 from .trace import flatten_outputs, make_mode
@@ -19,6 +23,8 @@ def eager(program: Program, inputs: Sequence[Any]) -> list[Any]:
     """The user's function on `inputs` (tensors, in argument order), in its own dtypes. Raises what it raises."""
     import torch
 
+    if program.prepare is not None:
+        program.prepare(inputs)
     with torch.no_grad(), make_mode(program.path):
         return flatten_outputs(program.call(inputs))
 
@@ -28,13 +34,44 @@ def reference(program: Program, inputs: Sequence[Any]) -> list[Any]:
 
     Tensors the module brought along (weights, buffers) enter with the values they have. Raises what it raises.
     """
+    if program.prepare is not None:
+        program.prepare(inputs)
+    return in_float64(lambda tensors: flatten_outputs(program.call(tensors)), program.path, inputs)
+
+
+def in_float64(function: Callable[[Sequence[Any]], Sequence[Any]], path: str, inputs: Sequence[Any]) -> list[Any]:
+    """What `function` returns for `inputs` when every floating-point tensor in it holds float64 data."""
     import torch
 
     double = _double()
     wrapped = [double.wrap(t, t.dtype) for t in inputs]
-    with torch.no_grad(), make_mode(program.path), double.functions(), double.dispatch():
-        outputs = flatten_outputs(program.call(wrapped))
+    with torch.no_grad(), make_mode(path), double.functions(), double.dispatch():
+        outputs = function(wrapped)
     return [double.unwrap(t) for t in outputs]
+
+
+def array_of(tensor: Any) -> NDArray[Any]:
+    """Inside `in_float64`: the values of `tensor`."""
+    with _disabled():
+        return np.array(_double().unwrap(tensor).numpy())
+
+
+def named_like(array: NDArray[Any], dtype: Any) -> Any:
+    """Inside `in_float64`: float64 values under the name of another dtype."""
+    import torch
+
+    with _disabled():
+        return _double().wrap(torch.from_numpy(np.ascontiguousarray(array)), dtype)
+
+
+@contextmanager
+def _disabled() -> Generator[None]:
+    """Without the modes of `in_float64`: NumPy cannot look into their tensors."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
+
+    with _disable_current_modes(), torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
+        yield
 
 
 @cache
@@ -78,6 +115,10 @@ def _double() -> Any:
             return t.data64
         return t.double() if isinstance(t, torch.Tensor) and t.dtype.is_floating_point else t
 
+    def widened(t: Any) -> Any:
+        integer = isinstance(t, torch.Tensor) and not t.dtype.is_floating_point and t.dtype is not torch.bool
+        return t.double() if integer else t
+
     def nominal_of(leaves: Sequence[Any]) -> torch.dtype | None:
         """The dtype type promotion gives: tensors with dimensions win over scalars."""
         floats = [t for t in leaves if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
@@ -107,6 +148,10 @@ def _double() -> Any:
         if made_float and not any(isinstance(t, torch.Tensor) for t in leaves):
             nominal = torch.float32  # a factory in the default dtype: make it again in float64
             out = func(*inner_args, **{**inner, "dtype": torch.float64})
+        elif isinstance(out, torch.Tensor) and out.dtype is torch.float32:
+            # Integers and numbers alone give the default dtype, rounded: positions times a frequency, say.
+            nominal = nominal or torch.float32
+            out = func(*pytree.tree_map(widened, inner_args), **pytree.tree_map(widened, inner))
         if func._schema.arguments and _writes(func) and isinstance(args[0], torch.Tensor):
             return args[0]
         return pytree.tree_map(lambda t: wrap(t, nominal), out)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import ops_index, ops_make, ops_math
+from . import ops_activations, ops_index, ops_make, ops_math
 from .elements import RULES
 
-MODULES = (ops_index, ops_make, ops_math)
+MODULES = (ops_activations, ops_index, ops_make, ops_math)
 
 __all__ = ["MODULES", "RULES"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from ..ir.expr import Const, Expr
@@ -30,16 +31,21 @@ class Plan:
     empty_at: tuple[Sizes, ...]
     fixed: Sizes
     equal: tuple[tuple[str, str], ...]
+    ordered: tuple[tuple[str, str], ...]
     step: int
+    longest: int = 0  # lengths were read up to this one only, since the spec does not run at longer ones; 0: any
 
 
 # (lengths, heads, step, batch): how freely each may vary, tried in this order.
 _MODES = (
     ("free", "free", 1, "free"),
     ("free", "shared", 1, "free"),
+    ("more keys", "free", 1, "free"),
+    ("more keys", "shared", 1, "free"),
     ("equal", "free", 1, "free"),
     ("equal", "shared", 1, "free"),
     ("free", "equal", 1, "free"),
+    ("more keys", "equal", 1, "free"),
     ("equal", "equal", 1, "free"),
     ("free", "equal", 1, "one"),
     ("equal", "equal", 1, "one"),
@@ -89,9 +95,11 @@ def _whole(node: ast.expr) -> int | None:
 
 def plans(example: Sizes, template: HasMask, numbers: list[int]) -> Iterator[Plan]:
     """Plans for a spec whose example has these sizes, most general first. `numbers` are those the spec mentions."""
-    reach = _largest_number(template)
+    reach = reach_of(template)
     for lengths, heads, step, batch in _MODES:
         if lengths == "equal" and example["Sq"] != example["Sk"]:
+            continue
+        if lengths == "more keys" and example["Sq"] > example["Sk"]:
             continue
         if heads == "shared" and example["Hkv"] != 1:
             continue
@@ -102,7 +110,7 @@ def plans(example: Sizes, template: HasMask, numbers: list[int]) -> Iterator[Pla
         yield _plan(example, (lengths, heads, batch), step, reach, numbers)
 
 
-def _largest_number(t: HasMask) -> int:
+def reach_of(t: HasMask) -> int:
     """The largest integer in score and mask (a window, a prefix): empty rows and cut windows show beyond it only."""
     numbers = [
         abs(e.value)
@@ -127,9 +135,10 @@ def _plan(example: Sizes, modes: tuple[str, str, str], step: int, reach: int, nu
             made["H"] = hkv * groups
         elif heads == "equal":
             made["H"] = made["Hkv"] = hkv + 4
-        if lengths in ("free", "equal"):
+        if lengths != "fixed" and lengths != "all":
             up = [-(-n // step) * step for n in (sq, sk)]
-            made["Sq"], made["Sk"] = up[0], up[1] if lengths == "free" else up[0]
+            up = sorted(up) if lengths == "more keys" else up
+            made["Sq"], made["Sk"] = up[0], up[0] if lengths == "equal" else up[1]
         return made
 
     far = 2 * max([300, *numbers]) + 100
@@ -140,8 +149,10 @@ def _plan(example: Sizes, modes: tuple[str, str, str], step: int, reach: int, nu
     )
     near = max(24, min(reach + 9, 300), step)
     check_at = (sizes(2, 1, 2, near, near + 7 + step), sizes(1, example["H"] + 1, 1, near + 13, max(near - 5, 3)))
-    if lengths in ("free", "equal"):
-        check_at += tuple(sizes(1, 1, 1, n + 1, n + 1) for n in numbers if n < _NEAR)
+    if lengths not in ("fixed", "all"):
+        # Just beyond each number; and just below it, where a branch is not taken but smaller windows have an effect.
+        below = [n - 1 for smaller, n in pairwise(numbers) if n - 1 > smaller + 1]
+        check_at += tuple(sizes(1, 1, 1, n, n) for n in sorted({*below, *(n + 1 for n in numbers)}) if n <= _NEAR)
     beyond = min(max([reach, *numbers]), 4096) + 40
     empty_at = (*check_at, sizes(1, 1, 1, beyond, 1), sizes(1, 1, 1, 1, beyond))
     fixed: Sizes = {}
@@ -156,4 +167,5 @@ def _plan(example: Sizes, modes: tuple[str, str, str], step: int, reach: int, nu
     if heads == "fixed":
         fixed.update({n: example[n] for n in ("H", "Hkv")})
     equal = ((("Sq", "Sk"),) if lengths == "equal" else ()) + ((("H", "Hkv"),) if heads == "equal" else ())
-    return Plan(read_at, check_at, empty_at, fixed, equal, step)
+    ordered = (("Sq", "Sk"),) if lengths == "more keys" else ()
+    return Plan(read_at, check_at, empty_at, fixed, equal, ordered, step)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+
+from .flex_run import dense, is_flex, uncompiled
 
 Line = tuple[int, ...]  # line, end line, column, end column: as in Python's code objects (1-based lines, byte columns)
 _KEY = "spec_line"
@@ -43,14 +45,31 @@ def on_cpu(value: Any) -> Any:
 
 
 def make_mode(path: str) -> Any:
-    """A TorchFunctionMode that marks each operation with the user's line and keeps everything on the CPU."""
+    """A TorchFunctionMode that marks each operation with the user's line, keeps everything on the CPU, and runs
+    flex_attention and compiled functions as plain Python.
+    """
     import torch
     from torch.fx import traceback
     from torch.overrides import TorchFunctionMode
 
+    _plain: list[ExitStack] = []
+
     class Mode(TorchFunctionMode):
+        def __enter__(self) -> Any:
+            inner = ExitStack()
+            inner.enter_context(uncompiled())
+            _plain.append(inner)
+            return super().__enter__()
+
+        def __exit__(self, *raised: Any) -> None:
+            super().__exit__(*raised)
+            _plain.pop().close()
+
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = dict(kwargs or {})
+            if is_flex(func):
+                with self:
+                    return dense(*args, **kwargs)
             if "device" in kwargs:
                 kwargs["device"] = on_cpu(kwargs["device"])
             if func is torch.Tensor.cuda:
@@ -75,8 +94,11 @@ class Graph:
         self.names = list(names)
         self.nodes = list(exported.graph.nodes)
         self.constants: dict[str, Any] = {}
+        self.targets: dict[str, str] = {}  # parameters and buffers: their names in the module
+        self.weights: set[str] = set()  # those that are trained: whatever values they have now, they will have others
         self.types: dict[str, str] = {}
         self.qkv_like: frozenset[str] = frozenset()
+        self.flex = False  # flex_attention was called
         self._node_type = torch.fx.Node
         self._input: dict[Any, str] = {}
         self._dependence: dict[Any, frozenset[str]] = {}
@@ -89,6 +111,9 @@ class Graph:
                 self._input[node] = node.name
                 stored = exported.state_dict if spec.target in exported.state_dict else exported.constants
                 self.constants[node.name] = stored[spec.target].detach()
+                if isinstance(stored[spec.target], torch.nn.Parameter):
+                    self.weights.add(node.name)
+                self.targets[node.name] = str(spec.target)
             self.types[self._input[node]] = self.kind_of(node)
         for node in self.nodes:
             own = frozenset((self._input[node],)) if node in self._input else frozenset[str]()
@@ -149,8 +174,15 @@ class Graph:
         return None
 
 
-def decompositions() -> dict[Any, Any]:
-    """The default table, keeping whole what is easier to read whole."""
+# What stands before and after an attention, and reads better whole.
+_LAYERS = (
+    "linear.default conv1d.default conv2d.default conv3d.default layer_norm.default rms_norm.default "
+    "group_norm.default silu.default gelu.default softplus.default log_sigmoid.default"
+)
+
+
+def decompositions(layers: bool = False) -> dict[Any, Any]:
+    """The default table, keeping whole what is easier to read whole. `layers`: those of a network too."""
     import torch
 
     table: Any = torch.export.default_decompositions()
@@ -163,32 +195,76 @@ def decompositions() -> dict[Any, Any]:
         aten.slice_scatter.default,
     ):
         table.pop(op, None)
+    for name in _LAYERS.split() if layers else ():
+        packet, overload = name.split(".")
+        if hasattr(aten, packet):
+            table.pop(getattr(getattr(aten, packet), overload), None)
     return table
 
 
-def trace(function: Callable[..., Any], path: str, names: Sequence[str], inputs: Sequence[Any]) -> Graph:
-    """Trace `function(*inputs)` (tensors only) at these sizes. Raises what the user's code or the tracer raises."""
+def trace(
+    function: Callable[..., Any],
+    path: str,
+    names: Sequence[str],
+    inputs: Sequence[Any],
+    *,
+    module: Any = None,
+    layers: bool = False,
+    flex: bool = False,
+) -> Graph:
+    """Trace `function(*inputs)` (tensors only) at these sizes. Raises what the user's code or the tracer raises.
+
+    `module` is the module whose parameters the function uses: they keep their names. `layers` keeps linear layers and
+    their like whole. `flex`: flex_attention applies its modifications by vmap, which is no operator; below the
+    dispatch of autograd it is resolved into operators (and scaled_dot_product_attention is not kept whole).
+    """
     import torch
     from torch.fx import traceback
 
     mode = make_mode(path)
 
     class Wrapper(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if module is not None:
+                self.user = module
+
         def forward(self, *tensors: Any) -> Any:
             with mode:
                 result = function(*tensors)
             return tuple(flatten_outputs(result))
 
     with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        stack.callback(logging.disable, logging.root.manager.disable)
-        logging.disable(logging.CRITICAL)  # a size the spec does not accept is no news for the log
+        stack.enter_context(quiet())
         stack.enter_context(torch.no_grad())
         stack.enter_context(traceback.preserve_node_meta())
-        exported = torch.export.export(Wrapper(), tuple(inputs), strict=False)
-        exported = exported.run_decompositions(decompositions())
-    return Graph(exported, names)
+        exported = _export(Wrapper(), tuple(inputs), not flex)
+        exported = exported.run_decompositions(decompositions(layers))
+    graph = Graph(exported, names)
+    graph.flex = flex
+    return graph
+
+
+def _export(module: Any, inputs: tuple[Any, ...], keeps_whole: bool) -> Any:
+    import torch
+    from torch.export import _trace
+
+    if keeps_whole:
+        return torch.export.export(module, inputs, strict=False)
+    return _trace._export(module, inputs, strict=False, pre_dispatch=False)  # pyright: ignore[reportPrivateUsage]
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """No warnings and no log: a size that the spec does not accept is no news."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def flatten_outputs(result: Any) -> list[Any]:

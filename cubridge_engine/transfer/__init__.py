@@ -16,6 +16,7 @@ from .model import (
     StateEdit,
     Step,
     TransferResult,
+    WalkEdit,
 )
 from .rules import RULES
 from .semantics import NotAttention, Semantics, semantics_of
@@ -36,6 +37,7 @@ __all__ = [
     "StateEdit",
     "Step",
     "TransferResult",
+    "WalkEdit",
     "describe",
     "semantics_of",
     "transfer",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ..ir.expr import Call, Const, Expr, Var, free_vars, substitute
+from ..ir.expr import Call, Const, Expr, Var, conjoin, free_vars, substitute
 from ..ir.nodes import Copy, For, If, Kernel, Let, Op
 from ..ir.text_expr import print_expr
 from .model import Check
 from .sampling import Env, implies, value_at
-from .scores import compose_scores
-from .semantics import ElementTest, Semantics, kv_loop_of, resolve_lets, walk_ops
+from .scores import TAIL, compose_scores
+from .semantics import PARTIAL, ElementTest, Semantics, TileWalk, kv_loop_of, resolve_lets, walk_ops
+from .structure import tile_walk
 
 
 def score_before_mask(kernel: Kernel) -> Check:
@@ -28,8 +30,10 @@ def mask_guard_covers(
     kernel: Kernel,
 ) -> Check:
     """Wherever an element fails a test, the guard of that test is true on its tile. Columns of the tail are part of
-    the question.
+    the question. A tile of a list counts as partial where any of the tests fails: that is how the list is made.
     """
+    masked = Call("not", (conjoin([TAIL, *(t.keep for t in tests)]),))
+    tests = tuple(replace(t, guard=substitute(t.guard, {PARTIAL: masked}) if t.guard else None) for t in tests)
     scope = dict(env)
     # The columns from Sk to the end of the last tile exist in the tile, so they must be covered as well.
     tail = {**scope, "j": scope["kv0"] + np.minimum(kernel.Bc - 1, np.abs(scope["Sk"] - scope["kv0"]))}
@@ -83,6 +87,9 @@ def range_uniform(lo: Expr | None, hi: Expr | None) -> Check:
 def prologue_matches_lo(kernel: Kernel, env: Env, types: Mapping[str, str]) -> Check:
     """The tiles loaded before the loop are the first ones it visits, in the slots it reads them from."""
     loop = kv_loop_of(kernel)
+    listed = tile_walk(kernel)
+    if listed is not None:
+        return prefetch_follows_list(kernel, listed, env, types)
     before = [op for op in before_loop(kernel.body, loop) if isinstance(op, Copy) and op.tensor != "q"]
     steady = {op.tensor: op for op in walk_ops(loop.body) if isinstance(op, Copy)}
     scale = kernel.Bc if loop.step != kernel.Bc else 1
@@ -113,6 +120,73 @@ def prologue_matches_lo(kernel: Kernel, env: Env, types: Mapping[str, str]) -> C
         True,
         "the prologue loads the first tile" if before else "nothing is loaded before the loop",
     )
+
+
+_POSITIONS = np.arange(8)
+
+
+def prefetch_follows_list(kernel: Kernel, listed: TileWalk, env: Env, types: Mapping[str, str]) -> Check:
+    """The tiles loaded before the loop are the first ones of the list, in the slots that the loop reads them from; a
+    copy in the loop takes a later one of the list, and only while there is one.
+    """
+    name = "prefetch-follows-list"
+    loop = kv_loop_of(kernel)
+    scope = {**env, "n": 0}
+    scope = {k: np.asarray(v).reshape(-1, 1)[:64] if np.ndim(v) else v for k, v in scope.items()}
+    kinds = {**types, listed.tensor: "int", listed.iv: "int"}
+
+    def value(expr: Expr, position: np.ndarray | int) -> np.ndarray:
+        return np.broadcast_to(value_at(expr, {**scope, listed.iv: position}, kinds), (64, 8))
+
+    def column(ahead: int) -> np.ndarray:
+        return value(listed.column, _POSITIONS + ahead)
+
+    distance: dict[str, int] = {}
+    for op in walk_ops(loop.body):
+        if isinstance(op, Copy):
+            row0 = value(_replace_kv0(op.row0, listed.column), _POSITIONS)
+            ahead = next((n for n in range(6) if np.array_equal(row0, column(n))), None)
+            if ahead is None or (ahead and not _only_while_left(loop, op, listed, ahead)):
+                return Check(name, False, f"{op.tensor} is loaded from row {print_expr(op.row0)} in the loop")
+            distance[op.tensor] = ahead
+    steady = {op.tensor: op for op in walk_ops(loop.body) if isinstance(op, Copy)}
+    seen: dict[str, int] = {}
+    for op in before_loop(kernel.body, loop):
+        if not isinstance(op, Copy) or op.tensor == "q":
+            continue
+        ahead = seen.get(op.tensor, 0)
+        seen[op.tensor] = ahead + 1
+        if not np.array_equal(value(_lets_of(kernel, op.row0), 0), value(listed.column, ahead)):
+            return Check(name, False, f"{op.tensor} is loaded from row {print_expr(op.row0)} before the loop")
+        again = steady.get(op.tensor)
+        if again is not None and not np.array_equal(value(op.slot, 0), value(again.slot, ahead - distance[op.tensor])):
+            return Check(name, False, f"{op.tensor} is loaded into slot {print_expr(op.slot)} before the loop")
+    return Check(name, True, "every copy takes its tile from the list")
+
+
+def _lets_of(kernel: Kernel, expr: Expr) -> Expr:
+    lets: dict[Expr, Expr] = {}
+    for op in before_loop(kernel.body, kv_loop_of(kernel)):
+        if isinstance(op, Let):
+            lets[Var(op.name)] = substitute(op.value, lets)
+    return substitute(expr, lets)
+
+
+def _only_while_left(loop: For, copy: Copy, listed: TileWalk, ahead: int) -> bool:
+    """True when the copy stands under the condition that the list has that many tiles more."""
+    for op in loop.body:
+        if isinstance(op, If) and any(x is copy for x in walk_ops(op.body)):
+            return _exceeds(op.cond, loop, listed, ahead)
+    return False
+
+
+def _exceeds(cond: Expr, loop: For, listed: TileWalk, ahead: int) -> bool:
+    """``iv + ahead < count``, tried for every position of a list of five."""
+    cond = substitute(cond, {loop.hi: Const(5), listed.count: Const(5)})
+    if free_vars(cond) - {loop.iv}:
+        return False
+    held = np.broadcast_to(np.asarray(value_at(cond, {loop.iv: _POSITIONS[:5]})), (5,))
+    return bool((held == (_POSITIONS[:5] + ahead < 5)).all())
 
 
 def _at(expr: Expr, loop: For, value: Expr) -> Expr:

@@ -11,8 +11,8 @@ register(
     {
         "CB301": Row(
             E,
-            "the spec normalises with {normaliser}, and this kernel computes a softmax",
-            "use a spec whose weights are a softmax over the keys; other normalisers need another kernel",
+            "the spec's normaliser is {normaliser}, and kernel {kernel} computes {have}",
+            "start from a kernel with a softmax: it can be kept, or taken out for weights of single scores",
         ),
         "CB302": Row(
             E,
@@ -76,8 +76,8 @@ register(
         ),
         "CB314": Row(
             N,
-            "every KV tile is visited: {why}",
-            "correct, but not the fastest; a mask over i, j and per-batch lengths lets tiles be skipped",
+            "KV tiles without an attended key are visited: kernel {kernel} cannot be given a list of tiles, {why}",
+            "correct, but not the fastest; a kernel whose loop counts KV tiles upwards from 0 can follow a list",
         ),
         "CB315": Row(
             E,
@@ -98,6 +98,16 @@ register(
             E,
             "the head map {want} needs the number of KV heads, which kernel {kernel} does not take",
             "give the kernel the number of KV heads as an argument",
+        ),
+        "CB319": Row(
+            E,
+            "the spec returns a log-sum-exp, and its weights are no softmax",
+            "return the output only",
+        ),
+        "CB320": Row(
+            E,
+            "the online softmax of kernel {kernel} cannot be taken out: {why}",
+            "start from a kernel that computes exp(S - m), the correction and the row sum as steps of their own",
         ),
     }
 )

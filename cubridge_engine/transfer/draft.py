@@ -12,6 +12,7 @@ from ..spec.attention import Attention
 from .model import Check, Edit, Step
 from .sampling import Env, bind_unknown, points
 from .semantics import Semantics
+from .tile_lists import TileList
 
 _KINDS = {"bool": "bool", "int32": "int", "int64": "int"}
 
@@ -27,6 +28,9 @@ class Draft:
     empty_rows: str  # the policy: 'keep' | 'exact'
     reserved: frozenset[str] = frozenset()  # names the file uses, not to be given to new parameters
     alpha: float = 1.0  # natural = alpha * s, once the scale is bound
+    tile_lists: bool = True  # False: the text has no place for a loop over a list of tiles
+    tiles: TileList | None = None  # the list that the loop walks, and its name as an operand
+    tiles_name: str = ""
     mask: Expr | None = None  # the spec's mask that is left for the mask rules (a finite fill goes into the score)
     bindings: dict[str, float | int] = field(default_factory=dict, hash=False)
     binding_texts: dict[str, str] = field(default_factory=dict, hash=False)
@@ -43,7 +47,8 @@ class Draft:
         """Types of the operands the spec reads, for typing expressions."""
         kinds = {item.name: _KINDS.get(item.dtype, "float") for item in self.attention.operands}
         flags = {p.name: "int" for p in self.kernel.params if p.role.startswith(("flag", "stride"))}
-        return {"q0": "int", "kv0": "int", "Br": "int", "Bc": "int", **flags, **kinds}
+        listed = dict.fromkeys((self.tiles_name,), "int") if self.tiles_name else {}
+        return {"q0": "int", "kv0": "int", "Br": "int", "Bc": "int", **flags, **kinds, **listed}
 
     def span(self, part: str) -> Span | None:
         """The spec line of a part of the meaning, else of the function."""

@@ -19,13 +19,15 @@ def transfer(
     *,
     empty_rows: str = "keep",
     reserved: Collection[str] = (),
+    tile_lists: bool = True,
 ) -> TransferResult:
     """Change `kernel` to compute `attention`.
 
     `empty_rows` is 'keep' (a row without a key keeps the kernel's value, with a note) or 'exact'. `reserved` are the
-    identifiers of the kernel's file: new parameters get other names. The target is an executable program over the same
-    tiles and pipeline. `bindings` says what to pass for the kernel's own scale and switches. Never raises: a refusal
-    is a diagnostic with an error and `target` None.
+    identifiers of the kernel's file: new parameters get other names. With `tile_lists` the loop walks a list of tiles
+    where a range of keys would visit empty ones; False where the kernel's text has no place for that. The target is an
+    executable program over the same tiles and pipeline. `bindings` says what to pass for the kernel's own scale and
+    switches. Never raises: a refusal is a diagnostic with an error and `target` None.
     """
     for op in walk_ops(kernel.body):
         if isinstance(op, Opaque) and op.writes:
@@ -34,7 +36,8 @@ def transfer(
         sem = semantics_of(kernel)
         if sem.issues:
             raise NotAttention(sem.issues[0])
-        return _apply_rules(Draft(kernel, kernel, attention, sem, empty_rows, frozenset(reserved)))
+        names = frozenset(reserved)
+        return _apply_rules(Draft(kernel, kernel, attention, sem, empty_rows, names, tile_lists=tile_lists))
     except NotAttention as why:
         return TransferResult(None, diagnostics=(make("CB308", kernel.origin.span, kernel=kernel.name, why=str(why)),))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ..diagnostics import Diagnostic, Span
 from ..ir.expr import Expr
 from ..ir.nodes import Kernel, Param
+from .tile_lists import TileList
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,19 @@ class ScoreEdit(Edit):
 
     expr: Expr
     natural: Expr
+    name: str = "S"  # what it is called: P where the score is the weight
+
+
+@dataclass(frozen=True, slots=True)
+class NormaliserEdit(Edit):
+    """The online softmax is taken out: P is the score tile as it stands after the mask, whose fill becomes 0.
+
+    `rows` says what the row sum ``l`` goes on adding up ('none', 'sum', 'abs_sum'); O is divided by `divisor` (over
+    ``l``, indices and sizes), or by nothing (None).
+    """
+
+    rows: str
+    divisor: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,18 @@ class RangeEdit(Edit):
     lo: Expr | None
     hi: Expr | None
     replace_hi: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WalkEdit(Edit):
+    """The KV loop walks the list of tiles in `tensor` (see `tile_lists`): names of the loop variable, of the number of
+    tiles and of that of the partial ones, as the program has them.
+    """
+
+    tensor: str
+    iv: str
+    count: str
+    partial: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +124,7 @@ class Operand:
     strides: tuple[Expr, ...]
     stride_params: tuple[str, ...]
     span: Span | None = None
+    tiles: TileList | None = None  # the operand is not an argument of the spec: the caller makes it from the mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +170,5 @@ class TransferResult:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The new tensor parameters, in signature order."""
+        """The new tensor parameters, in signature order; those with `tiles` are made by the caller."""
         return tuple(edit.operand for _, edit in self.edits if isinstance(edit, ParamEdit))

@@ -43,19 +43,28 @@ class Element:
 
 
 def compose_scores(kernel: Kernel, loop: For) -> Element:
-    """Follow the S tile from the product to the row maximum."""
+    """Follow the S tile from the product to the row maximum, or to the product with V where there is no softmax."""
     elem = Element(score_tile_of(loop))
+    aside = _only_summed(loop)
     q_scale = _scale_on_q(kernel, loop)
     elem = replace(elem, value=simplify(S * q_scale) if q_scale is not None else S)
     lets: dict[Expr, Expr] = {}
     for op, guard in _guarded(loop.body, None):
         if isinstance(op, RowReduce) and op.role == "row_max" and op.src == elem.tile:
             return elem
+        if isinstance(op, Mma) and op.role == "pv" and op.a == elem.tile:
+            return elem
         if isinstance(op, Let) and op.name not in ("kv0", loop.iv):
             lets[Var(op.name)] = substitute(op.value, lets)
-        if isinstance(op, Score | Mask | Map):
+        if isinstance(op, Score | Mask) or (isinstance(op, Map) and op.dst not in aside):
             elem = _apply(elem, op, guard, lets)
     raise NotAttention("no row maximum of the scores was found")
+
+
+def _only_summed(loop: For) -> set[str]:
+    """Tiles that feed a row sum but not the product with V: |P| beside P."""
+    ops = list(walk_ops(loop.body))
+    return {op.src for op in ops if isinstance(op, RowReduce)} - {op.a for op in ops if isinstance(op, Mma)}
 
 
 def _scale_on_q(kernel: Kernel, loop: For) -> Expr | None:

@@ -11,31 +11,31 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..ir.expr import (
-    Const,
-    Expr,
-    conjoin,
-    conjuncts,
-    free_vars,
-)
-from ..ir.nodes import (
-    For,
-    Kernel,
-    Op,
-    RowMap,
-    RowReduce,
-)
+from ..ir.expr import FALSE, SK, TRUE, Call, Const, Expr, S, conjoin, conjuncts, free_vars, substitute
+from ..ir.nodes import For, Kernel
 from ..ir.simplify import simplify
-from .conventions import empty_rows, empty_tile_safe, lse_convention
+from .rows import row_facts, state_names
 from .sampling import bind
 from .scores import TAIL, ElementTest, compose_scores, is_tail, masks_tail
-from .structure import NotAttention, kv_loop_of, outside_loop, resolve_lets, score_tile_of, walk_ops
+from .structure import (
+    PARTIAL,
+    NotAttention,
+    TileWalk,
+    kv_loop_of,
+    partial_of,
+    resolve_lets,
+    score_tile_of,
+    tile_walk,
+    walk_ops,
+)
 
 __all__ = [
+    "PARTIAL",
     "TAIL",
     "ElementTest",
     "NotAttention",
     "Semantics",
+    "TileWalk",
     "bound_semantics",
     "is_tail",
     "kv_loop_of",
@@ -54,8 +54,12 @@ class Semantics:
     `score` is in natural units over the raw dot product ``s``; `site` the same in the unit the kernel holds at the end
     of its score operations; ``natural = site * unit``. `keep` is the mask with the tail ``j < Sk`` taken out (`tail`
     says whether it was there). `lo`/`hi` are the first and last-plus-one key columns the loop visits, over q0 and
-    sizes. `sink` is the natural logit of the extra column, or None. `l_init` is the initial row sum by lane. `issues`
-    are facts that make the program no attention of the usual kind.
+    sizes; a loop over a list of tiles (`walk`) may visit any. `sink` is the natural logit of the extra column, or
+    None. `l_init` is the initial row sum by lane. `issues` are facts that make the program no attention of the usual
+    kind.
+
+    `normaliser` is 'softmax', or for weights that are the score itself what ``l`` sums: 'none', 'sum' or 'abs_sum'
+    (as in `Attention`). `output` is then what is stored for the accumulated row ``s``, over ``l`` and indices.
     """
 
     score: Expr
@@ -76,6 +80,10 @@ class Semantics:
     empty_rows: str  # 'zero' | 'nan' | 'none' (cannot be told)
     empty_tile_safe: bool
     issues: tuple[str, ...] = ()
+    walk: TileWalk | None = None
+    partial: Expr | None = None  # the number of leading trips of a list whose tiles are tested
+    normaliser: str = "softmax"
+    output: Expr = S
 
 
 def semantics_of(kernel: Kernel, bindings: Mapping[str, float | int] | None = None) -> Semantics:
@@ -84,33 +92,40 @@ def semantics_of(kernel: Kernel, bindings: Mapping[str, float | int] | None = No
     if sum(isinstance(op, For) and op.role == "kv_loop" for op in walk_ops(kernel.body)) > 1:
         raise NotAttention("it has more than one loop over key tiles")
     elem = compose_scores(kernel, loop)
-    state = _initial_state(kernel, loop)
     unit = resolve_lets(kernel, kernel.exp_unit)
-    sink = None if _is_lowest(state.m) else _sink_of(state.m, unit)
+    rows = row_facts(kernel, loop, elem.tile, unit)
+    # A weight is what it is: only the logits of an exponential can stand for something in another unit.
+    unit = unit if rows.normaliser == "softmax" else Const(1.0)
     parts = [c for c in conjuncts(simplify(elem.keep)) if not is_tail(c)]
-    tests = tuple(ElementTest(resolve_lets(kernel, t.keep), _guard_of(kernel, t.guard)) for t in elem.tests)
-    step = loop.step
-    lo, hi = resolve_lets(kernel, loop.lo), resolve_lets(kernel, loop.hi)
-    in_tiles = step != kernel.Bc
+    tests = tuple(
+        ElementTest(_every_tile(resolve_lets(kernel, t.keep)), _guard_of(kernel, t.guard)) for t in elem.tests
+    )
+    listed = tile_walk(kernel)
+    lo, hi = (Const(0), SK) if listed else (resolve_lets(kernel, loop.lo), resolve_lets(kernel, loop.hi))
+    in_tiles = loop.step != kernel.Bc and listed is None
     result = Semantics(
         score=simplify(resolve_lets(kernel, elem.value) * unit),
         site=resolve_lets(kernel, elem.value),
         unit=unit,
-        keep=resolve_lets(kernel, conjoin(parts)),
-        tail=masks_tail(kernel, resolve_lets(kernel, elem.keep), bindings or {}),
+        keep=_every_tile(resolve_lets(kernel, conjoin(parts))),
+        tail=masks_tail(kernel, _every_tile(resolve_lets(kernel, elem.keep)), bindings or {}),
         fill=simplify(elem.fill * unit) if not _is_inf(elem.fill) else elem.fill,
         tests=tests,
         lo=simplify(lo * kernel.Bc) if in_tiles else lo,
         hi=simplify(hi * kernel.Bc) if in_tiles else hi,
-        m_init=resolve_lets(kernel, state.m),
-        l_init=resolve_lets(kernel, state.l),
-        lanes=state.lanes,
-        sink=sink if sink is None else resolve_lets(kernel, sink),
+        m_init=resolve_lets(kernel, rows.m_init),
+        l_init=resolve_lets(kernel, rows.l_init),
+        lanes=rows.lanes,
+        sink=None if rows.sink is None else resolve_lets(kernel, rows.sink),
         head_map=resolve_lets(kernel, kernel.grid.hk),
-        lse=lse_convention(kernel, loop, state.m_name, state.l_name, unit),
-        empty_rows=empty_rows(kernel, loop, state.m_name, state.l_name),
-        empty_tile_safe=empty_tile_safe(loop, state.m_name, state.l_name, elem.tile),
-        issues=elem.issues,
+        lse=rows.lse,
+        empty_rows=rows.empty_rows,
+        empty_tile_safe=rows.empty_tile_safe,
+        issues=(*elem.issues, *rows.issues),
+        walk=listed,
+        partial=partial_of(kernel),
+        normaliser=rows.normaliser,
+        output=resolve_lets(kernel, rows.output),
     )
     flags = {p.name for p in kernel.params if p.role.startswith("flag")}
     values = {name: bool(value) if name in flags else value for name, value in (bindings or {}).items()}
@@ -137,6 +152,7 @@ def bound_semantics(sem: Semantics, bindings: Mapping[str, float | int]) -> Sema
         l_init=put(sem.l_init),
         sink=None if sem.sink is None else put(sem.sink),
         head_map=put(sem.head_map),
+        output=put(sem.output),
     )
 
 
@@ -145,71 +161,20 @@ def _is_inf(expr: Expr) -> bool:
 
 
 def _guard_of(kernel: Kernel, guard: Expr | None) -> Expr | None:
-    return None if guard is None else resolve_lets(kernel, guard)
+    if guard is None:
+        return None
+    listed = tile_walk(kernel)
+    resolved = resolve_lets(kernel, guard)
+    # A condition on the position in a list says nothing about the tile: it is not counted upon.
+    return resolved if listed is None else _without_position(resolved, listed.iv)
 
 
-# ---- row state ------------------------------------------------------------------------------------------------------
+def _without_position(guard: Expr, iv: str) -> Expr:
+    if isinstance(guard, Call) and guard.op == "or":
+        return simplify(Call("or", tuple(_without_position(a, iv) for a in guard.args)))
+    return FALSE if iv in free_vars(guard) else guard
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    m_name: str
-    l_name: str
-    m: Expr
-    l: Expr  # noqa: E741 - the field's name of the row sum
-    lanes: int
-
-
-def state_names(kernel: Kernel, loop: For) -> tuple[str, str]:
-    """Names of the row vectors m and l: m feeds the row maximum, l is the other one the loop carries. Raises
-    NotAttention.
-    """
-    initial = _initial_rows(kernel, loop)
-    feeds: set[str] = set()
-    for op in walk_ops(loop.body):
-        if isinstance(op, RowReduce) and op.role == "row_max":
-            feeds |= free_vars(op.init)
-    m_names = [name for name in initial if name in feeds]
-    if len(m_names) != 1:
-        raise NotAttention("the initial row maximum was not found")
-    written = {op.row for op in walk_ops(loop.body) if isinstance(op, RowMap)}
-    written |= {op.dst for op in walk_ops(loop.body) if isinstance(op, RowReduce)}
-    l_names = [name for name in initial if name != m_names[0] and name in written]
-    if len(l_names) != 1:
-        raise NotAttention("the initial row sum was not found")
-    return m_names[0], l_names[0]
-
-
-def _initial_rows(kernel: Kernel, loop: For) -> dict[str, RowMap]:
-    return {op.row: op for op in outside_loop(kernel.body) if isinstance(op, RowMap) and _before(kernel, op, loop)}
-
-
-def _initial_state(kernel: Kernel, loop: For) -> _State:
-    m, l = state_names(kernel, loop)  # noqa: E741
-    initial = _initial_rows(kernel, loop)
-    return _State(m, l, simplify(initial[m].expr), simplify(initial[l].expr), _lanes_of(kernel, l))
-
-
-def _lanes_of(kernel: Kernel, row: str) -> int:
-    """Lanes of a row vector: an initial value that is the same on all lanes may be written with one."""
-    lanes = [op.lanes for op in walk_ops(kernel.body) if isinstance(op, RowMap) and op.row == row]
-    lanes += [op.lanes for op in walk_ops(kernel.body) if isinstance(op, RowReduce) and op.dst == row]
-    return max(lanes)
-
-
-def _before(kernel: Kernel, op: Op, loop: For) -> bool:
-    for item in outside_loop(kernel.body):
-        if item is loop:
-            return False
-        if item is op:
-            return True
-    return False
-
-
-def _is_lowest(m: Expr) -> bool:
-    """True for -inf and for the finite numbers that kernels use in its place (-FLT_MAX, -1e30, -1e20)."""
-    return isinstance(m, Const) and isinstance(m.value, float) and m.value <= -1e4
-
-
-def _sink_of(m: Expr, unit: Expr) -> Expr:
-    return simplify(m * unit)
+def _every_tile(keep: Expr) -> Expr:
+    """A test that spares the whole tiles of a list: nothing is masked there, so it is the same on every tile."""
+    return simplify(substitute(keep, {PARTIAL: TRUE})) if PARTIAL.name in free_vars(keep) else keep

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ..ir.expr import Call, Expr, Var, call, substitute
+from ..ir.expr import Call, Expr, Read, Var, call, free_vars, rebuild, substitute, walk
 from ..ir.nodes import For, If, Kernel, Let, Mma, Op
 
 
@@ -39,17 +40,82 @@ def score_tile_of(loop: For) -> str:
     raise NotAttention("no product of Q and K was found in the loop")
 
 
+PARTIAL = Var("<partial>")  # in guards: the tile is among those of a tile list that hold masked elements
+
+
+@dataclass(frozen=True, slots=True)
+class TileWalk:
+    """A KV loop over a list: trip `iv` works on tile `tile`, the element of a tensor; there are `count` trips."""
+
+    iv: str
+    tensor: str
+    tile: Read
+    count: Expr
+    column: Expr  # first key of the tile
+
+
+def tile_walk(kernel: Kernel) -> TileWalk | None:
+    """How the KV loop takes its tiles from a list; None for a loop over neighbouring tiles. Raises NotAttention."""
+    loop = kv_loop_of(kernel)
+    first = next((op.value for op in loop.body if isinstance(op, Let) and op.name == "kv0"), None)
+    if first is None:
+        return None
+    found = [e for e in walk(first) if isinstance(e, Read) and loop.iv in free_vars(e)]
+    if len(found) != 1 or first not in (found[0] * kernel.Bc, kernel.Bc * found[0]):
+        return None
+    count = substitute(loop.hi, _collect_lets(kernel.body, {}, loop))
+    return TileWalk(loop.iv, found[0].tensor, found[0], count, first)
+
+
 def resolve_lets(kernel: Kernel, expr: Expr) -> Expr:
     """`expr` in terms of q0, kv0, sizes and parameters: Let names, the query tile and the loop variable replaced by
     what they stand for.
+
+    In a loop over a list of tiles, the test whether a trip works on one of the partial tiles is `PARTIAL`.
     """
     loop = kv_loop_of(kernel)
     known: dict[Expr, Expr] = {Var("qt"): call("floordiv", Var("q0"), kernel.Br)}
-    known = _collect_lets(kernel.body, known, loop)
     kv0 = Var("kv0")
+    listed = tile_walk(kernel)
+    if listed is not None:
+        expr = _off_list(substitute(expr, _collect_lets(kernel.body, {}, loop)), listed, kernel)
+        return substitute(expr, known)
+    known = _collect_lets(kernel.body, known, loop)
     if loop.iv != "kv0":
         known[Var(loop.iv)] = kv0 if loop.step == kernel.Bc else call("floordiv", kv0, kernel.Bc)
     return substitute(expr, known)
+
+
+def _off_list(expr: Expr, listed: TileWalk, kernel: Kernel) -> Expr:
+    """`expr` without the list: the tile is kv0 / Bc, and ``iv < list[.., partial]`` is `PARTIAL`."""
+    kv0 = Var("kv0")
+    if expr == listed.column:
+        return kv0
+    if expr == listed.tile:
+        return call("floordiv", kv0, kernel.Bc)
+    if isinstance(expr, Call) and expr.op in ("lt", "gt", "ge", "le"):
+        sides = expr.args if expr.op in ("lt", "ge") else expr.args[::-1]
+        end = sides[1]
+        if sides[0] == Var(listed.iv) and isinstance(end, Read) and end.tensor == listed.tensor:
+            return PARTIAL if expr.op in ("lt", "gt") else Call("not", (PARTIAL,))
+    return rebuild(expr, lambda e: _off_list(e, listed, kernel))
+
+
+def partial_of(kernel: Kernel) -> Read | None:
+    """The element of the list that a loop over it compares its trip with, to know the partial tiles."""
+    listed = tile_walk(kernel)
+    if listed is None:
+        return None
+    lets = _collect_lets(kernel.body, {}, kv_loop_of(kernel))
+    for op in walk_ops(kv_loop_of(kernel).body):
+        for part in (getattr(op, name, None) for name in ("guard", "keep", "cond", "expr")):
+            for e in walk(substitute(part, lets)) if isinstance(part, Expr) else ():
+                if isinstance(e, Call) and e.op in ("lt", "gt", "ge", "le") and Var(listed.iv) in e.args:
+                    own = [a for a in e.args if isinstance(a, Read) and a.tensor == listed.tensor]
+                    ends = [a for a in own if a != listed.count]
+                    if ends:
+                        return ends[0]
+    return None
 
 
 def _collect_lets(body: tuple[Op, ...], known: dict[Expr, Expr], loop: For) -> dict[Expr, Expr]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, make
 from ..ir.evaluate import UnboundName, evaluate
@@ -21,12 +22,18 @@ from ..ir.nodes import Kernel, Param
 from ..spec.attention import Attention
 from ..transfer.sampling import bind_unknown, flatten_reads, points, value_at
 from ..transfer.semantics import NotAttention, Semantics, bound_semantics, semantics_of
-from .derive import natural_scale, without_reads
+from ..transfer.structure import tile_walk
+from ..transfer.tile_lists import ENTRIES, Q_TILES, TileList, build_tile_list
+from .derive import natural_scale, score_at, without_reads
 from .explain import Binding, rename_reads
 
+Array = NDArray[Any]
 Number = float | int
 SIZE_ROLES = frozenset({"q", "k", "v", "o", "lse", "Sq", "Sk", "H", "Hkv", "B", "group", "unused", "D"})
 MAX_FLAGS = 4
+POWER_SLACK = 1e-3  # slopes are differences over a step
+LOG2E = math.log2(math.e)
+RAW = np.array([-40.0, -9.0, -2.5, -0.7, 0.3, 1.9, 11.0, 35.0])  # raw products to compare scores at
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,9 @@ class Bound:
 def bind_kernel(kernel: Kernel, attention: Attention, given: Given) -> Bound:
     """Bind every parameter of `kernel` for `attention`. CB713, CB714 and CB717 name what is missing."""
     problems: list[Diagnostic] = []
-    operands = _operands(kernel, attention, given, problems)
-    binding = _with_layouts(kernel, attention, Binding(dict(given.values), operands))
+    tiles = tile_lists_of(kernel, attention)
+    operands = _operands(kernel, attention, given, frozenset(tiles), problems)
+    binding = _with_layouts(kernel, attention, Binding(dict(given.values), operands, tiles=tiles))
     owned = {name for axes in binding.stride_params.values() for name in axes}
     values: dict[str, Number] = dict(given.values)
     open_params = [p for p in kernel.params if _needs_value(p) and p.name not in values and p.name not in owned]
@@ -88,12 +96,44 @@ def _names_used(kernel: Kernel) -> frozenset[str]:
 # ----------------------------------------------------------------------------------------------------------
 
 
-def _operands(kernel: Kernel, attention: Attention, given: Given, problems: list[Diagnostic]) -> dict[str, str]:
+def tile_lists_of(kernel: Kernel, attention: Attention) -> dict[str, TileList]:
+    """The parameter that the KV loop takes its tiles from, if it does: a tensor of no spec, made from the mask. Which
+    axes it has is how the kernel indexes it.
+    """
+    try:
+        walk = tile_walk(kernel)
+    except NotAttention:
+        return {}
+    if walk is None or walk.tensor not in {p.name for p in kernel.params}:
+        return {}
+    extents = {"b": "B", "h": "H", "qt": Q_TILES}
+    axes = [extents.get(e.name) if isinstance(e, Var) else None for e in walk.tile.index[:-1]]
+    if None in axes or Q_TILES not in axes:
+        return {}
+    mask = attention.mask if attention.mask is not None else TRUE
+    named = tuple(axis for axis in axes if axis is not None)
+    return {walk.tensor: TileList(mask, kernel.Br, kernel.Bc, (*named, ENTRIES))}
+
+
+def extra_tensors(binding: Binding, roles: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    """All extra tensors of a call by parameter: those of the spec, and the lists of tiles made from them."""
+    tensors = {parameter: roles[name] for parameter, name in binding.operands.items()}
+    return tensors | tile_arrays(binding, roles, sizes)
+
+
+def tile_arrays(binding: Binding, roles: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    """The lists of tiles of a call, by parameter, as the caller makes them; `roles` are the spec's tensors by name."""
+    return {p: build_tile_list(tiles, sizes, roles) for p, tiles in binding.tiles.items()}
+
+
+def _operands(
+    kernel: Kernel, attention: Attention, given: Given, made: frozenset[str], problems: list[Diagnostic]
+) -> dict[str, str]:
     """Parameter -> tensor of the spec: as given, then by equal name, then the only tensor left for the only parameter
-    left.
+    left. Parameters in `made` are no tensors of the spec.
     """
     names = {item.name for item in attention.operands}
-    params = [p for p in kernel.params if p.role.startswith("operand:")]
+    params = [p for p in kernel.params if p.role.startswith("operand:") and p.name not in made]
     result = {p.name: given.operands[p.name] for p in params if given.operands.get(p.name) in names}
     for p in params:
         if p.name not in result and p.name in names:
@@ -113,8 +153,9 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
     stride_params: dict[str, dict[str, int]] = {}
     strides: dict[str, tuple[Expr, ...]] = {}
     spec_strides: dict[str, tuple[Expr, ...]] = {}
-    for param, name in binding.operands.items():
-        axes = attention.input(name).axes
+    layouts = {param: (name, attention.input(name).axes) for param, name in binding.operands.items()}
+    layouts |= {param: ("", tiles.axes) for param, tiles in binding.tiles.items()}
+    for param, (name, axes) in layouts.items():
         steps = kernel.tensors.get(param) or kernel.tensors.get(f"operand:{param}") or ()
         long = tuple(n for n, extent in enumerate(axes) if extent != "1")
         used = long if len(steps) == len(long) else tuple(range(len(axes))) if len(steps) == len(axes) else None
@@ -125,6 +166,8 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
         stride_params[param] = {
             step.name: axis for axis, step in zip(used, steps, strict=True) if isinstance(step, Var)
         }
+        if not name:
+            continue
         full: list[Expr] = [Const(0)] * len(axes)
         for axis, step in zip(used, steps, strict=True):
             full[axis] = step
@@ -136,26 +179,42 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
 # ---------------------------------------------------------------------------------------------------
 
 
-def _slope(score: Expr, kernel: Kernel, values: Mapping[str, Number]) -> float:
-    """Slope at s = 0 of a score whose operand reads count 0.5."""
+def _scores(score: Expr, kernel: Kernel, values: Mapping[str, Number], raw: Array) -> Array:
+    """A score at raw products; operand reads count 0.5."""
     env: dict[str, Any] = {"i": 3, "j": 2, "b": 0, "h": 1, "hk": 0, "B": 1, "H": 2, "Hkv": 2, "Sq": 8, "Sk": 8}
-    env |= {"q0": 0, "kv0": 0, "qt": 0, "D": kernel.D, **values, "s": np.array([-1e-3, 1e-3])}
+    env |= {"q0": 0, "kv0": 0, "qt": 0, "D": kernel.D, **values, "s": raw}
     env = bind_unknown(env, free_vars(score))
-    low, high = np.broadcast_to(np.asarray(evaluate(without_reads(score), env), dtype=float), (2,))
-    return float(high - low) / 2e-3
+    return np.broadcast_to(np.asarray(evaluate(without_reads(score), env), dtype=float), raw.shape)
 
 
 def _scales(kernel: Kernel, sem: Semantics, attention: Attention, params: list[Param]) -> dict[str, Number]:
-    """The value of the one scale parameter that gives the score the spec's slope at zero."""
+    """The value of the one scale parameter that gives the score the spec's slope at zero.
+
+    Where that does not give the spec's scores (cosines have no slope there), a usual scale that does.
+    """
     if len(params) != 1:
         return {}
     name = params[0].name
+    want = score_at(attention, RAW, kernel.D)
+    close = 1e-4 * float(np.abs(want).max())
     try:
-        unit = _slope(sem.score, kernel, {name: 1.0})
+        found = _by_slope(kernel, sem, attention, name)
+        for value in (found, *(kernel.D**-0.5 * factor for factor in (1.0, LOG2E)), 1.0, LOG2E):
+            if value is not None and np.allclose(_scores(sem.score, kernel, {name: value}, RAW), want, 0.0, close):
+                return {name: value}
     except (UnboundName, ValueError, TypeError):
         return {}
-    wanted = natural_scale(attention, kernel.D)
-    return {name: wanted / unit} if unit and math.isfinite(unit) else {}
+    return {} if found is None else {name: found}
+
+
+def _by_slope(kernel: Kernel, sem: Semantics, attention: Attention, name: str) -> float | None:
+    """The scale that gives the spec's slope at zero, which grows with the scale, or its root under a square root."""
+    step = np.array([-1e-3, 1e-3])
+    unit, doubled = (float(np.diff(_scores(sem.score, kernel, {name: value}, step))[0]) / 2e-3 for value in (1.0, 2.0))
+    if not unit or not math.isfinite(doubled / unit):
+        return None
+    ratio, power = natural_scale(attention, kernel.D) / unit, math.log2(doubled / unit) if doubled else 0.0
+    return ratio**2 if abs(power - 0.5) < POWER_SLACK and ratio > 0 else ratio
 
 
 def _flags(

@@ -18,8 +18,11 @@ def executed_case(
     schedule: str,
     measures: Sequence[Measure],
     clean: bool,
+    arch: str = "",
 ) -> CaseResult:
-    """`measures` are those of O and, where there is one, of LSE; `clean`: nothing but numbers could be wrong."""
+    """`measures` are those of O and, where there is one, of LSE; `clean`: nothing but numbers could be wrong. `arch`:
+    whose PTX was executed, in the simulator.
+    """
     case = prepared.case
     failed = next((m for m in measures if not m.passed), None)
     return CaseResult(
@@ -30,6 +33,7 @@ def executed_case(
         dtype=dtype,
         layout=case.layout,
         schedule=schedule,
+        arch=arch,
         seed=case.seed,
         worst_o=number(measures[0].worst),
         worst_lse=number(measures[1].worst) if len(measures) > 1 else None,

@@ -42,6 +42,11 @@ register(
             "the kernel fills masked scores with {got}, the spec with {want}",
             "Use the spec's fill: a finite one is visible on rows that are masked altogether.",
         ),
+        "CB707": Row(
+            E,
+            "the kernel stores {got} for a row whose weighted sum is s and whose weights add up to l, the spec {want}",
+            "Divide by what the spec divides by, or by nothing; the row sum must add up the same weights.",
+        ),
         "CB709": Row(
             N,
             (
@@ -111,6 +116,11 @@ register(
                 "Look for what reading cannot see: synchronisation, bounds, strides, reuse of shared memory; findings"
                 " of the same stage name the line."
             ),
+        ),
+        "CB725": Row(
+            E,
+            "the whole function differs, with the kernel in its drop-in file: {reason}",
+            "The kernel alone is right, so look at the drop-in: what it passes, and what it does with the result.",
         ),
     }
 )

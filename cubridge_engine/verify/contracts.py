@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..compile import Contract, Parameter, contract_beside, read_contract
+from ..compile import Contract, Parameter, bundled_contracts, contract_beside, read_contract
 from ..diagnostics import Diagnostic
 from ..ir.nodes import Kernel, Param
-
-BUNDLED = Path(__file__).resolve().parents[2] / "expert_kernels"
 
 # Element type words of a pointer parameter -> contract type; the first that occurs in the C type counts.
 _POINTERS = (
@@ -45,7 +43,7 @@ def find_contract(kernel_path: Path, kernel: Kernel) -> tuple[Contract | None, t
     beside = contract_beside(kernel_path)
     if beside is not None:
         return read_contract(beside)
-    for path in sorted(BUNDLED.glob("*/contract.toml")) if BUNDLED.is_dir() else ():
+    for path in bundled_contracts():
         contract, _ = read_contract(path)
         if contract is not None and _same_kernel(contract, kernel):
             return contract, ()

@@ -16,15 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.evaluate import UnboundName, evaluate
-from ..ir.expr import Const, Expr, Read, free_vars, reads, rebuild
+from ..ir.expr import Const, Expr, Read, free_vars, reads, rebuild, walk
 from ..ir.nodes import Kernel
 from ..spec.attention import Attention
 from .far import LONG_SCORES, far_cases, lengths_beyond, reaches
 from .grid import Case, Heads, Length, base_cases
+from .inputs import Tile
+from .weights import reach_of, weight_scale
 
 Array = NDArray[Any]
 
-HEAD_CANDIDATES = ((6, 3), (8, 4), (4, 2), (8, 2), (9, 3), (2, 2), (3, 3), (2, 1), (4, 1), (1, 1))
+HEAD_CANDIDATES = ((6, 3), (8, 4), (4, 2), (8, 2), (9, 3), (3, 3), (2, 2), (2, 1), (4, 1), (1, 1))
 FEW_CANDIDATES = ((2, 2), (2, 1), (3, 3), (4, 2), (4, 1), (8, 2), (8, 1), (1, 1))
 
 # Square, then more keys, then more queries; the first length that meets a condition is taken.
@@ -112,6 +114,15 @@ CONDITIONS: tuple[Condition, ...] = (
 )
 
 
+# What the integers that a mask reads along the sequence may be, whatever the example's are: a twist and its reason.
+NUMBERS = {
+    "numbers_shuffled": "ids or bounds of the mask in no order: a document in several pieces",
+    "numbers_equal": "all ids or bounds of a sequence equal",
+    "numbers_different": "no two ids or bounds of a sequence equal",
+    "numbers_by_tile": "ids or bounds of the mask that change at the edge of a KV tile, and one key beside it",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The cases, and for each derived condition the case that meets it or why none does."""
@@ -131,7 +142,7 @@ def choose_heads(attention: Attention) -> Heads | None:
     return Heads(few, grouped) if few and grouped else None
 
 
-def _far_heads(attention: Attention, heads: Heads) -> list[tuple[int, int]]:
+def far_heads(attention: Attention, heads: Heads) -> list[tuple[int, int]]:
     """Head counts for long cases: one head is enough, unless the mask depends on it."""
     by_head = attention.mask is not None and bool({"h", "hk"} & free_vars(attention.mask))
     return [heads.few] if by_head or not _fits(attention, (1, 1)) else [(1, 1)]
@@ -167,11 +178,25 @@ def score_at(attention: Attention, raw: Array, d: int | None = None) -> Array:
 
 
 def natural_scale(attention: Attention, d: int | None = None) -> float:
-    """Slope of the score at s = 0: natural score units per raw product. 1.0 where it is zero or not finite."""
+    """Natural score units per raw product: slope of the score at s = 0, or the scale inside a weight that is no
+    softmax. 1.0 where it is zero or not finite.
+    """
+    if attention.normaliser != "softmax":
+        inside = weight_scale(attention, d or attention.specialised.get("D", 64))
+        if inside is not None:
+            return inside
     step = 1e-3
     low, high = score_at(attention, np.array([-step, step]), d)
     slope = float(high - low) / (2 * step)
     return slope if math.isfinite(slope) and slope else 1.0
+
+
+def tile_for(attention: Attention, kernel: Kernel) -> Tile:
+    """What twists of inputs need to know of a spec on a kernel."""
+    scale = natural_scale(attention, kernel.D)
+    if attention.normaliser == "softmax":
+        return Tile(kernel.Br, kernel.Bc, scale)
+    return Tile(kernel.Br, kernel.Bc, scale, reach_of(lambda raw: score_at(attention, raw, kernel.D), scale))
 
 
 def saturating_scale(attention: Attention, d: int) -> float | None:
@@ -187,6 +212,17 @@ def saturating_scale(attention: Attention, d: int) -> float | None:
         if (np.abs(values - linear) > 0.5 * np.abs(linear)).any():
             return factor
     return None
+
+
+def numbers_of_mask(attention: Attention) -> frozenset[str]:
+    """Integer operands that the mask reads along the sequence. Empty where one of them also selects elements of another
+    tensor: other numbers than the example's might then lie outside of it.
+    """
+    parts = [e for e in (attention.score, attention.mask, attention.sink) if e is not None]
+    selects = {name for part in parts for e in walk(part) if isinstance(e, Read) for x in e.index for name in reads(x)}
+    along = {t.name for t in attention.operands if t.dtype.startswith("int") and {"Sq", "Sk"} & set(t.axes)}
+    used = along & (reads(attention.mask) if attention.mask is not None else frozenset())
+    return frozenset() if along & selects else frozenset(used)
 
 
 def tile_facts(attention: Attention, case: Case, br: int, bc: int) -> TileFacts | None:
@@ -228,6 +264,10 @@ def fitted(case: Case, attention: Attention) -> Case | None:
             # The longer one keeps what the case is about; zero stays zero, for it is its own case.
             both = 0 if 0 in (moved.Sq, moved.Sk) else max(moved.Sq, moved.Sk)
             moved = replace(moved, Sq=both, Sk=both)
+    if ("Sq", "Sk") in attention.ordered_sizes and moved.Sq > moved.Sk:
+        # More queries than keys: as many keys instead; without keys there is no query either.
+        both = moved.Sq if moved.Sk else 0
+        moved = replace(moved, Sq=both, Sk=both)
     return moved if attention.allows(moved.sizes) else None
 
 
@@ -249,7 +289,7 @@ def grid_for(attention: Attention, kernel: Kernel, heads: Heads) -> Grid:
         if key not in seen:
             seen.add(key)
             cases.append(moved)
-    far, unreached = far_cases(attention, br, bc, d, _far_heads(attention, heads), cases)
+    far, unreached = far_cases(attention, br, bc, d, far_heads(attention, heads), cases)
     cases += far
     _mask_cases(attention, br, bc, d, heads.few, cases, covered, missing)
     _input_cases(attention, br, bc, d, heads, cases, covered, missing)
@@ -356,3 +396,6 @@ def _input_cases(
             ("dead_rows",),
             batch=6,
         )
+    if numbers_of_mask(attention):
+        for name, why in NUMBERS.items():
+            add(f"mask-{name.replace('_', '-')}", why, (name,), batch=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..device import device_available
@@ -10,10 +10,12 @@ from ..diagnostics import Diagnostic, Severity
 from .compile_level import CompileOutcome, run_compile
 from .gpu_level import GpuJob, GpuOutcome, run_gpu
 from .instances import Instances
-from .simulated_level import SimulatedJob, SimulatedOutcome, run_simulated
+from .simulated_level import SimulatedJob, SimulatedOutcome, joined, run_simulated
 from .stages import Stages
 from .static_checks import static_checks
 from .subject import Subject, VerifyOptions
+from .targets import targets
+from .whole import add_whole
 
 
 def execute_simulated(
@@ -31,10 +33,20 @@ def execute_simulated(
         return None
     assert instances is not None
     assert compiled is not None
-    module = next(iter(compiled.compiled.values()))
+    jobs = [
+        SimulatedJob(
+            instances.contract, t.compiled, subject.path, subject.text, options.empty_rows, t.same_as, whole=n == 0
+        )
+        for n, t in enumerate(targets(compiled.compiled))
+    ]
+    job = jobs[0]
     with stages.run("simulate") as stage:
-        job = SimulatedJob(instances.contract, module, subject.path, subject.text, options.empty_rows)
-        outcome = run_simulated(job, instances, lambda done, total, text: stages.tick("simulate", done, total, text))
+        outcome = run_simulated(job, instances, _ticks(stages, 0, len(jobs)))
+        for number, other in enumerate(jobs[1:], 1):
+            if outcome.passed:
+                outcome = joined(outcome, run_simulated(other, instances, _ticks(stages, number, len(jobs))), other)
+        if outcome.passed and subject.drop_in is not None:
+            add_whole(outcome, job, instances, subject.drop_in)
         diagnostics.extend(outcome.diagnostics)
         # Only the primary instantiation: the others are the same text, and what does not fit their launch was seen.
         static = () if outcome.skipped else static_at(job, instances)
@@ -47,6 +59,11 @@ def execute_simulated(
             failing = list(dict.fromkeys(c.name for c in outcome.cases if not c.passed))
             stage.fail(f"failed on {', '.join(failing)}" if failing else "see the diagnostics")
     return outcome
+
+
+def _ticks(stages: Stages, number: int, count: int) -> Callable[[float, int, str], None]:
+    """Progress of the `number`-th of `count` runs of the simulator."""
+    return lambda done, total, text: stages.tick("simulate", number * total + done, count * total, text)
 
 
 def static_at(job: SimulatedJob, instances: Instances) -> tuple[Diagnostic, ...]:

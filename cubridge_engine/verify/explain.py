@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, Related, Span, make
 from ..ir.evaluate import UnboundName
-from ..ir.expr import TRUE, Call, Const, Expr, J, Read, free_vars, rebuild
-from ..ir.nodes import NOWHERE, Kernel, Mask, Op, Origin, RowMap, Score
+from ..ir.expr import TRUE, Call, Const, Expr, J, Read, S, free_vars, rebuild
+from ..ir.nodes import NOWHERE, Kernel, Mask, Op, Origin, RowMap, Score, StoreTile
 from ..ir.text_expr import print_expr
 from ..spec.attention import Attention
 from ..transfer.sampling import bind_unknown, close, flatten_reads, points, value_at
 from ..transfer.semantics import NotAttention, Semantics, semantics_of, walk_ops
+from ..transfer.tile_lists import TileList
 
 Array = NDArray[Any]
 Env = dict[str, Any]
@@ -38,6 +39,7 @@ class Binding:
     A kernel leaves out the axes of one element; `kept` gives the axes of the spec's tensor that it indexes, in order.
     `stride_params` gives the axis for each stride parameter that belongs to the tensor; `strides` the element strides
     that the kernel uses (by parameter), `spec_strides` the same over all axes of the spec's tensor (by its name there).
+    `tiles` are the parameters that are lists of tiles, made from the spec's mask and the other tensors.
     """
 
     values: Mapping[str, float | int]
@@ -46,6 +48,7 @@ class Binding:
     stride_params: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     strides: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict[str, tuple[Expr, ...]])
     spec_strides: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict[str, tuple[Expr, ...]])
+    tiles: Mapping[str, TileList] = field(default_factory=dict[str, TileList])
 
 
 def rename_reads(expr: Expr, names: Mapping[str, str]) -> Expr:
@@ -55,7 +58,7 @@ def rename_reads(expr: Expr, names: Mapping[str, str]) -> Expr:
 
 
 def explain(kernel: Kernel, binding: Binding, attention: Attention) -> tuple[Diagnostic, ...]:
-    """One CB702 to CB706 diagnostic for each part of the kernel that differs from the spec; none when no difference is
+    """One CB702 to CB707 diagnostic for each part of the kernel that differs from the spec; none when no difference is
     found.
     """
     try:
@@ -63,7 +66,7 @@ def explain(kernel: Kernel, binding: Binding, attention: Attention) -> tuple[Dia
     except NotAttention:
         return ()
     pair = _Pair(kernel, sem, binding, attention)
-    found = [check(pair) for check in (_head_map, _mask, _fill, _score, _sink)]
+    found = [check(pair) for check in (_head_map, _mask, _fill, _score, _sink, _output)]
     return tuple(item for item in found if item is not None)
 
 
@@ -206,7 +209,8 @@ def _fill(pair: _Pair) -> Diagnostic | None:
 def _score(pair: _Pair) -> Diagnostic | None:
     """Scores may differ by a constant of the row where there is no sink: softmax does not see it."""
     both = _logits(pair)
-    base = _row_base(pair) if pair.attention.sink is None else (np.zeros(1), np.zeros(1))
+    free = pair.attention.sink is None and pair.attention.normaliser == pair.sem.normaliser == "softmax"
+    base = _row_base(pair) if free else (np.zeros(1), np.zeros(1))
     if both is None or base is None:
         return None
     with np.errstate(invalid="ignore"):
@@ -258,6 +262,31 @@ def _sink(pair: _Pair) -> Diagnostic | None:
         got=got,
         want="none" if spec is None else print_expr(spec),
     )
+
+
+def _output(pair: _Pair) -> Diagnostic | None:
+    """What O is divided by, and whether both sides mean a softmax, where one of them does not."""
+    sem, spec = pair.sem, pair.attention
+    if sem.normaliser == spec.normaliser == "softmax":
+        return None
+    want = S if spec.divisor is None else S / spec.divisor
+    env = {**pair.env, "l": np.exp(pair.env["s"] / 4) * np.where(np.arange(len(pair.env["s"])) % 2, 1.0, -1.0)}
+    both = pair.values(sem.output, want, env) if sem.normaliser == spec.normaliser else None
+    if both is not None and close(both[0].astype(float), both[1].astype(float), 1e-4):
+        return None
+    return make(
+        "CB707",
+        pair.span_of(StoreTile),
+        related=pair.related("normaliser", "the spec's weights"),
+        got=_output_text(sem.normaliser, sem.output),
+        want=_output_text(spec.normaliser, want),
+    )
+
+
+def _output_text(normaliser: str, output: Expr) -> str:
+    if normaliser == "softmax":
+        return "s / l of a softmax"
+    return print_expr(output) + (" (l sums absolute values)" if normaliser == "abs_sum" else "")
 
 
 def _lane_sum(pair: _Pair) -> float | None:

@@ -82,11 +82,31 @@ def far_cases(
     return added, missing
 
 
+def same_everywhere(attention: Attention, changed: Attention, br: int, bc: int, d: int, heads: tuple[int, int]) -> bool:
+    """True when both masks are equal element by element at all lengths beyond every number of either mask.
+
+    False where a length is too long to look at, and for masks that read tensors: nothing is proved there.
+    """
+    mask, other = attention.mask, changed.mask
+    if mask is None or other is None or reads(mask) or reads(other):
+        return False
+    looked = 0
+    for reach in sorted({*reaches(mask), *reaches(other)}):
+        for rows, keys in lengths_beyond(reach, br + 9, bc + 9):
+            case = _case(attention, rows, keys, d, heads, 0)
+            if case.Sq * case.Sk > MAX_SCORES:
+                return False
+            if attention.allows(case.sizes):
+                looked += 1
+                if differs(attention, other, case):
+                    return False
+    return looked > 0
+
+
 def _first(
     attention: Attention, mask: Expr, changed: Expr, br: int, bc: int, d: int, heads: tuple[int, int], n: int
 ) -> Case | None:
     """The cheapest case on which the two masks differ."""
-    h, hkv = heads
     lengths = [
         pair
         for reach in reaches(mask)
@@ -94,21 +114,27 @@ def _first(
         if pair[0] * pair[1] <= MAX_SCORES
     ]
     for rows, keys in sorted(lengths, key=lambda pair: pair[0] * pair[1]):
-        both = max(rows, keys)
-        equal = any({a, b} == {"Sq", "Sk"} for a, b in attention.equal_sizes)
-        rows, keys = (both, both) if equal else (rows, keys)
-        case = Case(
-            f"beyond-{n}",
-            "lengths beyond a constant of the mask, which no shorter case reaches",
-            1,
-            h,
-            hkv,
-            rows,
-            keys,
-            d,
-            seed=300 + n,
-            long=rows * keys > LONG_SCORES,
-        )
-        if rows * keys <= MAX_SCORES and attention.allows(case.sizes) and differs(attention, changed, case):
+        case = _case(attention, rows, keys, d, heads, n)
+        if case.Sq * case.Sk <= MAX_SCORES and attention.allows(case.sizes) and differs(attention, changed, case):
             return case
     return None
+
+
+def _case(attention: Attention, rows: int, keys: int, d: int, heads: tuple[int, int], n: int) -> Case:
+    """A case of these lengths, made equal where the spec wants them so."""
+    both = max(rows, keys)
+    equal = any({a, b} == {"Sq", "Sk"} for a, b in attention.equal_sizes)
+    rows, keys = (both, both) if equal else (rows, keys)
+    keys = both if ("Sq", "Sk") in attention.ordered_sizes else keys
+    return Case(
+        f"beyond-{n}",
+        "lengths beyond a constant of the mask, which no shorter case reaches",
+        1,
+        heads[0],
+        heads[1],
+        rows,
+        keys,
+        d,
+        seed=300 + n,
+        long=rows * keys > LONG_SCORES,
+    )

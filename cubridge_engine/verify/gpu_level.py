@@ -14,6 +14,7 @@ from ..compile import Compiled, Contract, Instance
 from ..device import DeviceInfo, Runner, open_runner
 from ..diagnostics import Diagnostic, Severity, make
 from ..results import CaseResult
+from .bindings import tile_arrays
 from .case_result import executed_case
 from .grid import LAYOUTS, Case
 from .inputs import canonical_view, to_numpy
@@ -180,8 +181,14 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def _operand_bindings(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> dict[str, Any]:
     """Extra tensors by parameter name, and their strides by the names the kernel gives them."""
+    import torch
+
     by_name = {item.name: t for item, t in zip(problem.attention.inputs, prepared.tensors, strict=True)}
     values: dict[str, Any] = {}
+    for parameter, array in tile_arrays(problem.binding, prepared.roles, prepared.case.sizes).items():
+        made = torch.from_numpy(array).to("cuda")  # pyright: ignore[reportUnknownMemberType]
+        values[parameter] = made
+        values |= {s: int(made.stride(axis)) for s, axis in problem.binding.stride_params.get(parameter, {}).items()}
     for parameter, name in problem.binding.operands.items():
         tensor = by_name[name].to("cuda").contiguous()
         wanted = next(p for p in contract.parameters if p.name == parameter)
@@ -204,7 +211,7 @@ def _measured(
     instance: Instance, prepared: Prepared, out: Any, lse: Any, empty_rows: str, clean: bool, has_lse: bool
 ) -> CaseResult:
     got_o, got_lse = to_numpy(out.cpu()), to_numpy(lse.cpu())
-    measures: list[Measure] = [measure_o(got_o, prepared.o, instance.dtype, prepared.dead, empty_rows)]
+    measures: list[Measure] = [measure_o(got_o, prepared.o, instance.dtype, prepared.dead, empty_rows, prepared.slack)]
     if prepared.lse is not None and has_lse:
         measures.append(
             measure_lse(got_lse, prepared.lse, instance.dtype, prepared.dead, empty_rows, prepared.free_lse)

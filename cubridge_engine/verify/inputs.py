@@ -31,11 +31,14 @@ CANONICAL = {
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a twist may depend on besides the case: tile rows and columns, and the natural scale of the scores."""
+    """What a twist may depend on besides the case: tile rows and columns, the natural scale of the scores, and the
+    largest natural score that inputs are sent to (finite where a weight is no softmax and grows with its score).
+    """
 
     br: int
     bc: int
     scale: float
+    reach: float = math.inf
 
 
 def canonical_view(tensor: torch.Tensor, axes: tuple[str, ...], role: str) -> torch.Tensor:
@@ -106,12 +109,12 @@ def _rising(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
     k = by_role["k"]
     tiles = math.ceil(case.Sk / tile.bc)
     for t in range(tiles):
-        k[:, :, t * tile.bc : (t + 1) * tile.bc].mul_(1.0 + t)
+        k[:, :, t * tile.bc : (t + 1) * tile.bc].mul_(min(1.0 + t, max(tile.reach / 4.0, 1.0)))
 
 
 def _large(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
     """Natural scores with a standard deviation of about 25, whatever the spec's scale."""
-    by_role["q"].mul_(25.0 / max(abs(tile.scale) * math.sqrt(case.D), 1e-6))
+    by_role["q"].mul_(min(25.0, tile.reach / 4.0) / max(abs(tile.scale) * math.sqrt(case.D), 1e-6))
 
 
 def _shift(by_role: Roles, case: Case, tile: Tile, natural: tuple[float, ...]) -> None:
@@ -130,11 +133,12 @@ def _shift(by_role: Roles, case: Case, tile: Tile, natural: tuple[float, ...]) -
 
 
 def _row_shift(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
-    _shift(by_role, case, tile, (0.0, 150.0, -150.0))
+    far = min(150.0, tile.reach)
+    _shift(by_role, case, tile, (0.0, far, -far))
 
 
 def _negative(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
-    _shift(by_role, case, tile, (-200.0,))
+    _shift(by_role, case, tile, (-min(200.0, tile.reach),))
 
 
 def _operand_row_shift(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
@@ -170,7 +174,49 @@ def _operands_high(by_role: Roles, operands: Operands, case: Case, tile: Tile) -
     """Per-head float operands plus 12: a sink that swallows its rows, a slope that matters."""
     for item, tensor in operands:
         if "Sq" not in item.axes and "Sk" not in item.axes and tensor.is_floating_point():
-            tensor.add_(12.0)
+            tensor.add_(min(12.0, tile.reach))
+
+
+def _along_sequence(operands: Operands) -> list[torch.Tensor]:
+    """Integer operands with a query or key axis, that axis last: ids, positions, bounds."""
+    found: list[torch.Tensor] = []
+    for item, tensor in operands:
+        place = next((n for n, axis in enumerate(item.axes) if axis in ("Sk", "Sq")), None)
+        if place is not None and item.dtype.startswith("int"):
+            found.append(tensor.movedim(place, -1))
+    return found
+
+
+def _numbers_shuffled(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
+    """Ids that come back later: one document in several pieces, not in order."""
+    import torch
+
+    generator = torch.Generator().manual_seed(case.seed)
+    for lines in _along_sequence(operands):
+        lines.copy_(lines[..., torch.randperm(lines.shape[-1], generator=generator)])
+
+
+def _numbers_equal(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
+    """All ids of a sequence the same, and not those of the next one."""
+    for lines in _along_sequence(operands):
+        lines.copy_(lines[..., :1].expand_as(lines))
+
+
+def _numbers_different(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
+    """No two ids of a sequence the same: each query sees its own position at most."""
+    import torch
+
+    for lines in _along_sequence(operands):
+        lines.copy_(torch.arange(lines.shape[-1]).expand_as(lines))
+
+
+def _numbers_by_tile(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
+    """Ids that change at the edges of KV tiles and one key beside them: a boundary off by one shows there."""
+    import torch
+
+    for lines in _along_sequence(operands):
+        beside = torch.arange(lines[..., 0].numel()).reshape(lines.shape[:-1]) % 3 - 1
+        lines.copy_((torch.arange(lines.shape[-1]) + beside.unsqueeze(-1)).clamp(min=0) // tile.bc)
 
 
 TWISTS: dict[str, Callable[[Roles, Operands, Case, Tile], None]] = {
@@ -181,6 +227,10 @@ TWISTS: dict[str, Callable[[Roles, Operands, Case, Tile], None]] = {
     "operand_row_shift": _operand_row_shift,
     "dead_rows": _dead_rows,
     "operands_high": _operands_high,
+    "numbers_shuffled": _numbers_shuffled,
+    "numbers_equal": _numbers_equal,
+    "numbers_different": _numbers_different,
+    "numbers_by_tile": _numbers_by_tile,
 }
 
 

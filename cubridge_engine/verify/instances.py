@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from ..compile import Contract, Instance
 from ..ir.nodes import Kernel
 from ..spec.attention import Attention
-from .derive import natural_scale
+from .derive import tile_for
 from .explain import Binding
 from .grid import Case
-from .inputs import Tile
 from .prepare import Preparer
 from .subject import Subject, Variant
 
@@ -55,7 +54,7 @@ class Instances:
         variant = self.subject.at_head_dim(head_dim) if self.subject.at_head_dim is not None else None
         if variant is None:
             return None
-        tile = Tile(variant.kernel.Br, variant.kernel.Bc, natural_scale(variant.attention, head_dim))
+        tile = tile_for(variant.attention, variant.kernel)
         return self._problem(variant, Preparer(variant.attention, variant.program, tile))
 
     def _problem(self, variant: Variant, preparer: Preparer) -> AtHeadDim:

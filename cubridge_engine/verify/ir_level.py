@@ -18,7 +18,7 @@ from ..ir.nodes import Kernel, Mma, Op, StoreTile
 from ..results import CaseResult, CounterexampleResult
 from ..spec.attention import Attention
 from ..transfer.semantics import walk_ops
-from .bindings import indexed_operands
+from .bindings import extra_tensors, indexed_operands
 from .explain import Binding, explain, first_differing_key
 from .grid import Case
 from .measure import Counterexample, Measure, measure_lse, measure_o
@@ -122,11 +122,11 @@ def _run_case(
 ) -> tuple[CaseResult, list[Measure], tuple[Diagnostic, ...]]:
     case = prepared.case
     tensors: dict[str, Array] = {role: prepared.roles[role] for role in ("q", "k", "v")}
-    operands = {parameter: prepared.roles[name] for parameter, name in binding.operands.items()}
+    operands = extra_tensors(binding, prepared.roles, case.sizes)
     values = {**binding.values, **element_strides(binding, operands)}
     tensors |= indexed_operands(kernel, binding, operands)
     got = execute(kernel, tensors, case.sizes, values, async_mode=run.schedule, rounding=run.rounding)
-    measures = [measure_o(got.o, prepared.o, run.dtype, prepared.dead, empty_rows)]
+    measures = [measure_o(got.o, prepared.o, run.dtype, prepared.dead, empty_rows, prepared.slack)]
     if got.lse is not None and prepared.lse is not None:
         measures.append(measure_lse(got.lse, prepared.lse, run.dtype, prepared.dead, empty_rows, prepared.free_lse))
     errors = [f for f in got.findings if f.severity is Severity.ERROR]

@@ -47,12 +47,15 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """The spec with one constant of `part` changed."""
+    """The spec with one constant of `part` changed. `others`: the same constant changed otherwise, for the case that
+    the first change means nothing.
+    """
 
     part: str
     old: str
     new: str
     attention: Attention
+    others: tuple[Mutation, ...] = ()
 
 
 def nudged(value: float | int) -> float | int | None:
@@ -66,35 +69,48 @@ def nudged(value: float | int) -> float | int | None:
     return value * 1.1 if value else 0.1
 
 
-def _variants(expr: Expr) -> Iterable[tuple[Const, Const, Expr]]:
-    """Each occurrence of a constant replaced by its neighbour. Indices of reads are left alone: they are layout, not
-    maths.
+def other_values(value: float | int) -> tuple[int, ...]:
+    """The neighbour below an integer, its double and its half: a constant whose next value means the same may be told
+    from these.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        return ()
+    return tuple(dict.fromkeys(n for n in (value - 1, 2 * value, value // 2) if n not in (value, value + 1)))
+
+
+def _variants(expr: Expr) -> Iterable[tuple[Const, list[tuple[Const, Expr]]]]:
+    """Each occurrence of a constant replaced by its neighbour, then by `other_values`. Indices of reads are left alone:
+    they are layout, not maths.
     """
     if isinstance(expr, Const):
         value = nudged(expr.value)
         if value is not None:
-            yield expr, Const(value), Const(value)
+            yield expr, [(Const(v), Const(v)) for v in (value, *other_values(expr.value))]
     elif isinstance(expr, Call):
         for position, arg in enumerate(expr.args):
-            for old, new, changed in _variants(arg):
-                args = (*expr.args[:position], changed, *expr.args[position + 1 :])
-                yield old, new, Call(expr.op, args)
+            for old, changes in _variants(arg):
+                before, behind = expr.args[:position], expr.args[position + 1 :]
+                yield old, [(new, Call(expr.op, (*before, changed, *behind))) for new, changed in changes]
     else:
         assert not isinstance(expr, Read) or expr.index is not None
 
 
 def mutations(attention: Attention) -> list[Mutation]:
-    """Every constant of score, mask and sink nudged, one at a time, and a finite fill turned into -inf."""
+    """Every constant of score, mask, sink and divisor nudged, one at a time, and a finite fill turned into -inf."""
     result: list[Mutation] = []
     fill = attention.fill
     if attention.mask is not None and isinstance(fill, Const) and math.isfinite(fill.value):
         result.append(Mutation("fill", repr(fill.value), "-inf", replace(attention, fill=NEG_INF)))
-    for part in ("score", "mask", "sink"):
+    for part in ("score", "mask", "sink", "divisor"):
         expr = getattr(attention, part)
         if expr is None:
             continue
-        for old, new, changed in _variants(expr):
-            result.append(Mutation(part, repr(old.value), repr(new.value), replace(attention, **{part: changed})))
+        for old, changes in _variants(expr):
+            made = [
+                Mutation(part, repr(old.value), repr(new.value), replace(attention, **{part: changed}))
+                for new, changed in changes
+            ]
+            result.append(replace(made[0], others=tuple(made[1:])))
     return result
 
 
@@ -111,12 +127,14 @@ def power(
     evaluate: Callable[[Attention, Problem], Array],
     head_map: Callable[[Problem], Array],
     dtype: str,
+    equivalent: Callable[[Attention], bool] = lambda _: False,
 ) -> list[Check]:
     """Check that the grid rejects each wrong answer.
 
     `evaluate` gives O [B, H, Sq, D] of an Attention on a problem in float64; `dtype` is the coarsest element type a
     kernel is held to: whole wrong outputs must be rejected at its tolerance, nudged constants at that of the float64
-    run.
+    run. `equivalent` says that a changed spec has the same mask at all lengths: then another value of that constant
+    must be rejected in its place.
     """
     problems = [p for p in problems if p.want.size and p.roles["k"].shape[2]]
     floor = TOLERANCES[dtype].floor
@@ -130,10 +148,26 @@ def power(
         checks.append(_check(what, "output", problems, wrong, limit, floor))
     limit = MARGIN * TOLERANCES["float64"].relative
     for mutation in mutations(attention):
-        what = f"{mutation.part}: {mutation.old} -> {mutation.new}"
-        check = _check(what, "constant", problems, lambda p, m=mutation: evaluate(m.attention, p), limit, floor)
-        checks.append(replace(check, part=mutation.part, old=mutation.old, new=mutation.new))
+        check = _nudge(mutation, problems, evaluate, limit, floor)
+        if not check.rejected and mutation.part == "mask" and equivalent(mutation.attention):
+            tried = (_nudge(other, problems, evaluate, limit, floor) for other in mutation.others)
+            other = next((c for c in tried if c.rejected), None)
+            if other is not None:
+                check = replace(other, what=f"{other.what} ({mutation.new} means the same as {mutation.old})")
+        checks.append(check)
     return checks
+
+
+def _nudge(
+    mutation: Mutation,
+    problems: Sequence[Problem],
+    evaluate: Callable[[Attention, Problem], Array],
+    limit: float,
+    floor: float,
+) -> Check:
+    what = f"{mutation.part}: {mutation.old} -> {mutation.new}"
+    check = _check(what, "constant", problems, lambda p: evaluate(mutation.attention, p), limit, floor)
+    return replace(check, part=mutation.part, old=mutation.old, new=mutation.new)
 
 
 def _check(

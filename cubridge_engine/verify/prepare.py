@@ -14,6 +14,7 @@ from ..spec.attention import Attention, TensorOutput
 from ..spec.formula import keep_mask
 from .grid import Case
 from .inputs import Tile, outputs_by_role, roles, to_numpy, twist
+from .weights import score_slack
 
 Array = NDArray[Any]
 
@@ -22,8 +23,8 @@ Array = NDArray[Any]
 class Prepared:
     """One case ready to run: tensors in argument order, the same by role, the reference, and the rows without a key.
 
-    `o` ``[B, H, Sq, D]`` and `lse` ``[B, H, Sq]`` are float64. `by_formula`: the spec itself could not run at these
-    sizes.
+    `o` ``[B, H, Sq, D]`` and `lse` ``[B, H, Sq]`` are float64; weights that are no softmax have no `lse`.
+    `by_formula`: the spec itself could not run at these sizes.
     """
 
     case: Case
@@ -35,6 +36,8 @@ class Prepared:
     dead: Array | None
     free_lse: Array | None = None  # rows whose LSE nobody asked for
     by_formula: str = ""
+    slack: Array | None = None  # of O's shape: what rounding the raw products may move weights that are no softmax
+    tiles: Mapping[str, Array] | None = None  # lists of tiles as a caller passed them; None: made as callers should
 
 
 @dataclass(slots=True)
@@ -74,16 +77,19 @@ class Preparer:
             # A spec may ask for finfo(q.dtype): then its meaning in its own dtype, which was read, is what the kernel
             # gives.
             want, why = {}, "it means something else in that dtype"
+        by_role = roles(self.attention, tensors)
+        exact = dtype == "float64" or self.attention.normaliser == "softmax"
         return Prepared(
             case,
             dtype,
             tensors,
-            roles(self.attention, tensors),
+            by_role,
             want.get("o", o),
-            want.get("lse", lse),
+            want.get("lse", lse if self.attention.normaliser == "softmax" else None),
             dead if dead.any() else None,
             None if "lse" in want else self._free_lse(lse, arrays, case),
             why,
+            None if exact else score_slack(self.attention, arrays, by_role),
         )
 
     def _free_lse(self, lse: Array, arrays: list[Array], case: Case) -> Array | None:

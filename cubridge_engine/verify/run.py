@@ -14,12 +14,13 @@ from ..ir.evaluate import evaluate
 from ..results import DeviceResult, EmptyRows, PowerResult, Report
 from ..spec.attention import Attention
 from . import codes as codes
-from .compile_level import DEFAULT_ARCHS, CompileOutcome, run_compile
-from .derive import Grid, choose_heads, grid_for, natural_scale
+from .compile_level import CompileOutcome, run_compile
+from .derive import Grid, choose_heads, far_heads, grid_for, tile_for
 from .executed import execute_on_gpu, execute_simulated
+from .far import same_everywhere
 from .gpu_level import GpuOutcome
 from .grid import Case
-from .inputs import Tile, to_numpy
+from .inputs import to_numpy
 from .instances import Instances
 from .ir_level import IrOutcome, number, run_ir, runs_for
 from .levels import ORDER, UNREACHED, applicability, highest
@@ -28,6 +29,7 @@ from .prepare import Preparer, formula
 from .simulated_level import SimulatedOutcome
 from .stages import Stages
 from .subject import Subject, VerifyOptions
+from .targets import archs_of
 from .versions import versions
 
 Array = NDArray[Any]
@@ -47,7 +49,7 @@ def verify(subject: Subject, attention: Attention, program: Any, options: Verify
     A failed level stops the ones above it. Earlier stages (parse, lift, ...) must already be in `stages`.
     """
     heads = choose_heads(attention)
-    tile = Tile(subject.kernel.Br, subject.kernel.Bc, natural_scale(attention, subject.kernel.D))
+    tile = tile_for(attention, subject.kernel)
     preparer = Preparer(attention, program, tile)
     result = Verified(Report(level="none", applicability="sketch", stages=()))
     if heads is None:
@@ -152,7 +154,15 @@ def grid_power(attention: Attention, preparer: Preparer, cases: Sequence[Case], 
         env = {"h": np.arange(problem.sizes["H"]), **problem.sizes}
         return np.broadcast_to(np.asarray(evaluate(attention.head_map, env)), (problem.sizes["H"],)).astype(int)
 
-    return power(attention, problems, output_of, head_map, dtype)
+    def equivalent(changed: Attention) -> bool:
+        heads = choose_heads(attention)
+        if heads is None or not cases:
+            return False
+        tile = preparer.tile
+        counts = far_heads(attention, heads)[0]
+        return same_everywhere(attention, changed, tile.br, tile.bc, cases[0].D, counts)
+
+    return power(attention, problems, output_of, head_map, dtype, equivalent)
 
 
 def _power_findings(checks: Sequence[Check], attention: Attention) -> list[Diagnostic]:
@@ -179,7 +189,7 @@ def _compiled(
             subject.path,
             subject.kernel,
             subject.contract,
-            options.archs or DEFAULT_ARCHS,
+            archs_of(options.archs, subject.contract, subject.text),
             lambda done, total, text: stages.tick("compile", done, total, text),
         )
         result.diagnostics.extend(outcome.diagnostics)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,20 @@ from numpy.typing import NDArray
 from ..compile import Compiled, Contract, Instance
 from ..device.binding import bind_arguments
 from ..diagnostics import Diagnostic, Severity, Span, make
-from ..results import CaseResult, SimulatedResult
+from ..results import CaseResult, CostResult, SimulatedResult
 from ..simulate import CHECKERS, SCHEDULES, Module, Run, Schedule, load
 from .case_result import executed_case
+from .costs import cost_of, largest
 from .grid import LAYOUTS, Case
 from .instances import AtHeadDim, Instances
 from .ir_level import sizes_text, store_span
 from .measure import Measure, measure_lse, measure_o
 from .prepare import Prepared
 from .simulated_tensors import SimulatedTensor, floats, operands_of, tensors_of
+from .targets import reduced
 
 Array = NDArray[Any]
-Tick = Callable[[int, int, str], None]
+Tick = Callable[[float, int, str], None]  # parts done, of how many, what runs
 
 RACES = CHECKERS - {"banks"}
 # (has asynchronous instructions, is the primary instantiation) -> schedules. The others see each extreme of copies and
@@ -44,10 +46,11 @@ SCHEDULES_OF: dict[tuple[bool, bool], tuple[Schedule, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The launches of one instantiation."""
+    """The launches of one instantiation. `cases` are those of its problem, or some of them."""
 
     instance: Instance
     problem: AtHeadDim
+    cases: Sequence[Case]
     schedules: tuple[Schedule, ...]
     asynchronous: bool
     primary: bool
@@ -79,8 +82,13 @@ class SimulatedOutcome:
         return bool(self.cases) and not self.skipped and not self.diagnostics and all(c.passed for c in self.cases)
 
 
-def plans(instances: Instances, asynchronous: Callable[[Instance], bool]) -> tuple[tuple[Plan, ...], dict[str, str]]:
-    """What to launch, the primary instantiation first, and the instantiations that have no problem, with the reason."""
+def plans(
+    instances: Instances, asynchronous: Callable[[Instance], bool], *, whole: bool = True
+) -> tuple[tuple[Plan, ...], dict[str, str]]:
+    """What to launch, the primary instantiation first, and the instantiations that have no problem, with the reason.
+
+    Not the `whole` grid but some problems (``targets.reduced``), on every instantiation as on a secondary one.
+    """
     problems = instances.problems()
     primary = instances.primary()
     made: list[Plan] = []
@@ -90,20 +98,31 @@ def plans(instances: Instances, asynchronous: Callable[[Instance], bool]) -> tup
         if problem is None:
             missing[instance.expression] = f"the spec has no form at head dimension {instance.head_dim}"
         else:
-            waits = asynchronous(instance)
-            made.append(Plan(instance, problem, SCHEDULES_OF[waits, instance == primary], waits, instance == primary))
+            waits, first = asynchronous(instance), whole and instance == primary
+            cases = problem.cases if whole else reduced(problem.cases, problem.kernel.Bc, instances.contract.stages)
+            made.append(Plan(instance, problem, cases, SCHEDULES_OF[waits, first], waits, first))
     return tuple(made), missing
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """What stays the same over the launches: the PTX with its line information, and the text that it came from."""
+    """What stays the same over the launches: the PTX with its line information, and the text that it came from.
+
+    `same_as`: architectures with the same PTX. Not `whole`: the grid ran on other PTX, some problems are enough.
+    """
 
     contract: Contract
     compiled: Compiled
     path: str
     text: bytes
     empty_rows: str
+    same_as: tuple[str, ...] = ()
+    whole: bool = True
+
+    @property
+    def on(self) -> str:
+        """`` for sm_90a`` where it is not the architecture that the whole grid ran on."""
+        return "" if self.whole else f" for {self.compiled.arch}"
 
     def module(self) -> Module:
         """The PTX, read; kept for the next job on the same text."""
@@ -147,38 +166,61 @@ def run_simulated(job: SimulatedJob, instances: Instances, tick: Tick, *, stop_a
         outcome.skipped = unknown[0].message
         outcome.diagnostics = [replace(d, severity=Severity.WARNING) for d in dict.fromkeys(unknown)]
         return outcome
-    todo, outcome.not_run = plans(instances, job.asynchronous)
+    todo, outcome.not_run = plans(instances, job.asynchronous, whole=job.whole)
     if not todo:
         outcome.skipped = "no instantiation of the contract has the spec's head dimension"
         return outcome
     module = job.module()
     found = _Found(job)
-    total, done = sum(len(p.schedules_of(case)) for p in todo for case in p.problem.cases), 0
+    total, done = sum(len(p.schedules_of(case)) for p in todo for case in p.cases), 0
     failures = 0
     for plan in todo:
         ran: list[Run] = []
-        for case in plan.problem.cases:
+        costs: list[CostResult] = []
+        counted = largest(plan.cases)
+        for case in plan.cases:
             schedules = plan.schedules_of(case)
             if not schedules:
                 continue
             prepared = plan.problem.preparer.get(case, plan.instance.dtype)
             for schedule in schedules:
-                where = f"case '{case.name}' of {plan.instance.expression}, schedule {plan.name_of(schedule)}"
+                name = plan.name_of(schedule)
+                where = f"case '{case.name}' of {plan.instance.expression}{job.on}, schedule {name}"
                 tick(done, total, where)
                 done += 1
-                launch = _Launch(job, module, plan, prepared, schedule)
-                result, run, problems = launch.go(count_banks=not ran)
+                launch = Launch(job, module, plan, prepared, schedule)
+                here = case.name == counted and schedule == schedules[0]
+                inside = partial(_tick_inside, tick, done - 1, total, where)
+                result, run, problems = launch.go(here, inside)
                 outcome.cases.append(result)
                 if run is not None:
                     ran.append(run)
+                    if here and plan.primary:
+                        costs.append(cost_of(module, job.kernel(plan.instance), run, case, name, job.text))
                 found.add(problems, f"{where} ({sizes_text(case)})")
                 failures += 0 if result.passed else 1
                 if failures >= stop_after:
                     outcome.diagnostics = found.diagnostics()
                     return outcome
-        outcome.results.append(_summary(job, plan, ran))
+        outcome.results.append(_summary(job, plan, ran, costs[0] if costs else None))
     outcome.diagnostics = found.diagnostics()
     return outcome
+
+
+def _tick_inside(tick: Tick, done: int, total: int, where: str, share: float) -> None:
+    """Progress inside a launch. Raises what `tick` raises where the job was cancelled."""
+    tick(done + share, total, where)
+
+
+def joined(first: SimulatedOutcome, other: SimulatedOutcome, job: SimulatedJob) -> SimulatedOutcome:
+    """Two outcomes as one; `job` is that of the other, whose PTX must be executed too for anything to be said."""
+    return SimulatedOutcome(
+        [*first.cases, *other.cases],
+        [*first.diagnostics, *(d for d in other.diagnostics if d not in first.diagnostics)],
+        [*first.results, *other.results],
+        {**other.not_run, **first.not_run},
+        first.skipped or (f"the PTX{job.on}: {other.skipped}" if other.skipped else ""),
+    )
 
 
 class _Found:
@@ -206,7 +248,7 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
+class Launch:
     """One case under one schedule."""
 
     job: SimulatedJob
@@ -215,18 +257,30 @@ class _Launch:
     prepared: Prepared
     schedule: Schedule
 
-    def go(self, count_banks: bool) -> tuple[CaseResult, Run | None, tuple[Diagnostic, ...]]:
+    def go(
+        self, count_banks: bool, progress: Callable[[float], None]
+    ) -> tuple[CaseResult, Run | None, tuple[Diagnostic, ...]]:
         """The result, the run (None where there was nothing to launch), and what was found."""
+        run, refused = self.start(count_banks, progress)
+        if run is None:
+            return self._result(None, not refused), None, refused
+        complete = bool(run.outputs) and not run.cancelled
+        result = self._result(run, complete and not run.findings)
+        wrong = self._wrong_numbers(result) if complete else ()
+        return result, run, (*run.findings, *wrong)
+
+    def start(self, count_banks: bool, progress: Callable[[float], None]) -> tuple[Run | None, tuple[Diagnostic, ...]]:
+        """The run; None where arguments do not fit (with the reasons), or where there is nothing to launch."""
         contract, problem = self.job.contract, self.plan.problem
         case = self.prepared.case
         tensors = tensors_of(problem, self.prepared, contract.alignment_bytes)
         values = {**problem.binding.values, **operands_of(contract, problem, self.prepared)}
         arguments, refused = bind_arguments(contract, tensors, case.sizes, values)
         if refused:
-            return self._result(None, False), None, tuple(refused)
+            return None, tuple(refused)
         shape = contract.launch(case.sizes, self.prepared.dtype)
         if 0 in shape.grid:  # no query row: a launch of no CTA is an error, and there is nothing to compute
-            return self._result(None, True), None, ()
+            return None, ()
         given = [
             a.owner.buffer if isinstance(a.owner, SimulatedTensor) else _number(a.type, a.value) for a in arguments
         ]
@@ -238,25 +292,31 @@ class _Launch:
             dynamic_shared=shape.dynamic_shared_bytes,
             schedule=self.schedule,
             checkers=CHECKERS if count_banks else RACES,
+            progress=progress,
         )
-        complete = bool(run.outputs) and not run.cancelled
-        result = self._result(run, complete and not run.findings)
-        wrong = self._wrong_numbers(result) if complete else ()
-        return result, run, (*run.findings, *wrong)
+        return run, ()
+
+    def output(self, run: Run | None) -> Array:
+        """O as float64 ``[B, H, Sq, D]``; NaN where nothing was written."""
+        o = run.outputs.get("O") if run is not None else None
+        if o is None:
+            return np.full(self.prepared.o.shape, np.nan)
+        got = floats(o, self.prepared.dtype)
+        return got.transpose(0, 2, 1, 3) if LAYOUTS[self.prepared.case.layout]["o"] == "bshd" else got
 
     def _result(self, run: Run | None, clean: bool) -> CaseResult:
         schedule = self.plan.name_of(self.schedule)
-        return executed_case(self.prepared, "simulated", self.prepared.dtype, schedule, self._measures(run), clean)
+        measures = self._measures(run)
+        return executed_case(
+            self.prepared, "simulated", self.prepared.dtype, schedule, measures, clean, self.job.compiled.arch
+        )
 
     def _measures(self, run: Run | None) -> list[Measure]:
         """O and, where the kernel writes it, LSE against the spec. What was not written is NaN."""
         prepared, dtype = self.prepared, self.prepared.dtype
         outputs = run.outputs if run is not None else {}
-        o = outputs.get("O")
-        got = np.full(prepared.o.shape, np.nan) if o is None else floats(o, dtype)
-        if o is not None and LAYOUTS[prepared.case.layout]["o"] == "bshd":
-            got = got.transpose(0, 2, 1, 3)
-        measures = [measure_o(got, prepared.o, dtype, prepared.dead, self.job.empty_rows)]
+        got = self.output(run)
+        measures = [measure_o(got, prepared.o, dtype, prepared.dead, self.job.empty_rows, prepared.slack)]
         if prepared.lse is not None and any(p.role == "lse" for p in self.job.contract.parameters):
             lse = outputs.get("LSE")
             have = np.full(prepared.lse.shape, np.nan) if lse is None else lse.astype(np.float64)
@@ -271,12 +331,13 @@ class _Launch:
             return ()
         place = f"b={found.b}, h={found.h}, i={found.i}" + (f", d={found.d}" if found.d is not None else "")
         worst = result.worst_o if found.output == "o" else result.worst_lse
+        how = f"{result.dtype}, {result.schedule}{self.job.on}"
         return (
             make(
                 "CB720",
                 store_span(self.plan.problem.kernel),
                 output=found.output.upper(),
-                case=f"case '{result.name}' ({sizes_text(self.prepared.case)}; {result.dtype}, {result.schedule})",
+                case=f"case '{result.name}' ({sizes_text(self.prepared.case)}; {how})",
                 place=place,
                 got=_short(found.got),
                 want=_short(found.want),
@@ -293,7 +354,7 @@ def _number(kind: str, value: int | float) -> object:
     return np.float32(value) if kind == "float32" else int(value)
 
 
-def _summary(job: SimulatedJob, plan: Plan, ran: Sequence[Run]) -> SimulatedResult:
+def _summary(job: SimulatedJob, plan: Plan, ran: Sequence[Run], cost: CostResult | None) -> SimulatedResult:
     """What the report says of one instantiation."""
     ways = [site.ways for run in ran for site in run.bank_lines.values()]
     return SimulatedResult(
@@ -301,9 +362,11 @@ def _summary(job: SimulatedJob, plan: Plan, ran: Sequence[Run]) -> SimulatedResu
         arch=job.compiled.arch,
         dtype=plan.instance.dtype,
         head_dim=plan.instance.head_dim,
-        cases=tuple(case.name for case in plan.problem.cases if plan.schedules_of(case)),
+        cases=tuple(case.name for case in plan.cases if plan.schedules_of(case)),
         schedules=tuple(plan.name_of(s) for s in plan.schedules),
         launches=len(ran),
         instructions=sum(run.counts.threads for run in ran),
         bank_conflict_ways=round(max(ways), 2) if ways else None,
+        same_as=job.same_as,
+        cost=cost,
     )

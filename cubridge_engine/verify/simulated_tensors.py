@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..compile import Contract
 from ..simulate import Buffer
+from .bindings import tile_arrays
 from .grid import LAYOUTS
 from .inputs import canonical_view
 from .instances import AtHeadDim
@@ -105,7 +106,9 @@ def tensors_of(problem: AtHeadDim, prepared: Prepared, unit: int) -> dict[str, S
             result[item.role] = place(view, layouts[item.role], item.role.upper(), dtype, unit)
     o = np.zeros((case.B, case.H, case.Sq, case.D), ELEMENTS[dtype])
     result["o"] = place(o, layouts["o"], "O", dtype, unit, "out")
-    lse = Buffer(np.zeros((case.B, case.H, case.Sq), np.float32), "out", "LSE")
+    # A kernel whose weights are no softmax is handed the buffer and leaves it alone.
+    written = any(p.role == "lse" for p in problem.kernel.params)
+    lse = Buffer(np.zeros((case.B, case.H, case.Sq), np.float32), "out" if written else "in", "LSE")
     result["lse"] = SimulatedTensor(lse, (case.B, case.H, case.Sq), lse.strides, "float32")
     return result
 
@@ -121,12 +124,19 @@ def operands_of(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> d
     """
     by_name = {item.name: t for item, t in zip(problem.attention.inputs, prepared.tensors, strict=True)}
     values: dict[str, Any] = {}
+    arrays: dict[str, tuple[Array, str]] = {}
     for parameter, name in problem.binding.operands.items():
         wanted = next(p for p in contract.parameters if p.name == parameter)
         source = by_name[name]
         dtype = prepared.dtype if wanted.type == "T*" else _TYPES.get(wanted.type, "")
         dtype = dtype or str(source.dtype).removeprefix("torch.")
-        array = elements(source, dtype)
+        arrays[parameter] = elements(source, dtype), dtype
+    made = prepared.tiles
+    if made is None:
+        made = tile_arrays(problem.binding, prepared.roles, prepared.case.sizes)
+    for parameter, array in made.items():
+        arrays[parameter] = array, "int32"
+    for parameter, (array, dtype) in arrays.items():
         told = problem.binding.stride_params.get(parameter, {})
         buffer = _spread(array, parameter, told)
         strides = tuple(s if n > 1 else 0 for s, n in zip(buffer.strides, array.shape, strict=True))

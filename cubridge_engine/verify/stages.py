@@ -55,7 +55,7 @@ class Stages:
         known = self.names[: self.names.index(name)] if name in self.names else self.names
         return sum(WEIGHTS.get(n, 0.01) for n in known) / self._total
 
-    def tick(self, name: str, done: int, total: int, message: str) -> None:
+    def tick(self, name: str, done: float, total: int, message: str) -> None:
         """Progress inside a stage: `done` of `total` parts."""
         share = WEIGHTS.get(name, 0.01) / self._total
         self.progress(name, min(self._before(name) + share * done / max(total, 1), 1.0), message)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..compile import Contract
 from ..ir.nodes import Kernel
 from ..spec.attention import Attention
 from .explain import Binding
+
+if TYPE_CHECKING:
+    from ..spec.dropin import DropIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Subject:
     """The kernel under test: its text, the program lifted from that text, how it is called, and its contract if there
     is one.
 
+    `drop_in` is the function around the kernel, where the spec is more than the attention.
     `at_head_dim` gives the same at another head dimension, or None where kernel or spec have no such form.
     """
 
@@ -50,3 +54,4 @@ class Subject:
     binding: Binding
     contract: Contract | None = None
     at_head_dim: Callable[[int], Variant | None] | None = None
+    drop_in: DropIn | None = None

@@ -66,6 +66,8 @@ def causal_off_by_one(adapted) -> str | None:
 
 def other_corner(adapted) -> str | None:
     """Top-left for bottom-right, or the reverse: the offset Sk - Sq forgotten or added."""
+    if ("Sq", "Sk") in adapted.attention.equal_sizes:
+        return None  # the two corners are one
     for pattern, new in (
         (r"row \+ sk - sq", "row"),
         (r"row \+ \(sk - sq\)", "row"),
@@ -166,7 +168,9 @@ def heads_by_modulo(adapted) -> str | None:
     site = adapted.lift(adapted.text).anchors.head
     if site is None or any(isinstance(edit, HeadEdit) for _, edit in adapted.result.edits):
         return None
-    if ("H", "Hkv") in adapted.attention.equal_sizes or adapted.attention.specialised.get("Hkv") == 1:
+    fixed = adapted.attention.specialised
+    alike = "H" in fixed and fixed["H"] == fixed.get("Hkv")  # by the weights of a module: h is its own KV head
+    if alike or ("H", "Hkv") in adapted.attention.equal_sizes or fixed.get("Hkv") == 1:
         return None
     return _replace(adapted.text, site.value.start, site.value.end, "h % kv_heads")
 
@@ -184,7 +188,7 @@ def constant_changed(adapted) -> str | None:
     site = adapted.lifted.anchors.score[0].offset if adapted.lifted.anchors.score else None
     for hunk in adapted.lowered.hunks:
         if hunk.start == hunk.end == site:
-            new = re.sub(r"(?<![\w.])(\d+\.\d*)f", lambda m: f"{float(m[1]) * 1.1:.6f}f", hunk.new, count=1)
+            new = re.sub(r"(?<![\w.])(?!0\.0*f)(\d+\.\d*)f", lambda m: f"{float(m[1]) * 1.1:.6f}f", hunk.new, count=1)
             if new != hunk.new:
                 others = [h for h in adapted.lowered.hunks if h is not hunk]
                 return apply_hunks(
@@ -200,6 +204,48 @@ def range_too_short(adapted) -> str | None:
         return None
     old = adapted.text.encode()[loop.hi.start : loop.hi.end].decode()
     return _replace(adapted.text, loop.hi.start, loop.hi.end, f"({old}) - 1")
+
+
+def _in_text(adapted, pattern: str, new: str) -> str | None:
+    """The first match in the adapted text replaced, for specs whose weights are no softmax."""
+    if adapted.attention.normaliser == "softmax":
+        return None
+    changed = re.sub(pattern, new, adapted.text, count=1)
+    return changed if changed != adapted.text else None
+
+
+def decay_off_by_one(adapted) -> str | None:
+    """gamma^(i - j + 1): the newest key decays as well."""
+    return _in_text(adapted, r"\((max\()?row - col", r"(\1row - col + 1")
+
+
+def bias_of_the_weight_dropped(adapted) -> str | None:
+    """The sigmoid without its -log(n)."""
+    return _in_text(adapted, r"\(log2?_n - ", "(-")
+
+
+def divisor_dropped(adapted) -> str | None:
+    """The sum over the keys as it is, not divided by anything."""
+    return _in_text(adapted, r"1\.f / fmaxf\(fabsf\(l(\[r\])?\), 1\.f\)", "1.f")
+
+
+def divisor_with_sign(adapted) -> str | None:
+    """max(l, 1) for max(|l|, 1): right until a row sum is negative."""
+    return _in_text(adapted, r"fmaxf\(fabsf\((l(\[r\])?)\), 1\.f\)", r"fmaxf(\1, 1.f)")
+
+
+def masked_weight_infinite(adapted) -> str | None:
+    """-inf written where a weight stands."""
+    if adapted.attention.normaliser == "softmax":
+        return None
+    for site in adapted.lift(adapted.text).anchors.mask:
+        return _replace(adapted.text, site.fill.start, site.fill.end, "-INFINITY")
+    return None
+
+
+def relu_forgotten(adapted) -> str | None:
+    """Negative scores weigh too."""
+    return _in_text(adapted, r"fmaxf\((s\[[^=;]*), 0\.f\)", r"\1")
 
 
 NEAR_MISSES: tuple[Callable[..., str | None], ...] = (
@@ -219,4 +265,10 @@ NEAR_MISSES: tuple[Callable[..., str | None], ...] = (
     sentinel_turned_into_infinity,
     constant_changed,
     range_too_short,
+    decay_off_by_one,
+    bias_of_the_weight_dropped,
+    divisor_dropped,
+    divisor_with_sign,
+    masked_weight_infinite,
+    relu_forgotten,
 )

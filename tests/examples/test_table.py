@@ -17,9 +17,20 @@ pytestmark = pytest.mark.slow
 
 # flash_fwd_scalar computes in fp32, flash_fwd_sm80 in fp16 and bf16. Two pairs cross over: a kernel may compute in
 # another dtype than the spec.
-SCALAR = {"bert_padding_10000", "bshd_fp32_causal", "per_head_loop"}
+SCALAR = {
+    "bert_padding_10000",
+    "bshd_fp32_causal",
+    "image_relative_position",
+    "per_head_loop",
+    "relu_attention",
+    "retention",
+    "vit_fused_qkv",
+}
 PAIRS = [(name, "flash_fwd_scalar" if name in SCALAR else "flash_fwd_sm80") for name in EXAMPLES]
 CROSSED = [("causal_sdpa", "flash_fwd_scalar"), ("bshd_fp32_causal", "flash_fwd_sm80")]
+# Weights that are no softmax change the structure of a kernel: each on both.
+CROSSED += [("sigmoid_attention", "flash_fwd_scalar")]
+CROSSED += [("relu_attention", "flash_fwd_sm80"), ("retention", "flash_fwd_sm80")]
 
 
 @pytest.mark.parametrize(("example", "kernel"), [*PAIRS, *CROSSED])

@@ -12,6 +12,7 @@ from cubridge_engine.lift import lift
 from cubridge_engine.lower import differences, identifiers, lower, read_back
 from cubridge_engine.source import parse
 from cubridge_engine.transfer import transfer
+from cubridge_engine.transfer.tile_lists import build_tile_list
 from tests.lower.builders import ROOT
 from tests.lower.test_lower import CASES
 from tests.transfer.builders import formula, make_attention, tensors_for
@@ -25,6 +26,26 @@ MORE = {
     "bias_of_every_other_batch": {"score": "s * 0.125 + m[b % 2, i, j]", "operands": ("m:2,Sq,Sk:float16",)},
     "temperature": {"score": "s * exp(tau[h])", "operands": ("tau:H",)},
     "documents": {"mask": "doc[b, i] == doc[b, j]", "operands": ("doc:B,Sk:int64",)},
+    "documents_and_sink": {
+        "score": "5.0 * tanh(s * 0.025)",
+        "mask": "doc[b, i] == doc[b, j] & j <= i",
+        "operands": ("doc:B,Sk:int64", "sinks:H"),
+        "sink": "sinks[h]",
+        "empty_rows": "computed",
+    },
+    "documents_of_sigmoids": {
+        "score": "sigmoid(s * 0.125)",
+        "mask": "doc[b, i] == doc[b, j]",
+        "operands": ("doc:B,Sk:int64",),
+        "normaliser": "none",
+        "fill": "0.0",
+        "empty_rows": "computed",
+    },
+    "evicted_per_head": {
+        "score": "s * 0.125 + slopes[h] * float(j - i)",
+        "mask": "j <= i & i < last[b, h, j]",
+        "operands": ("last:B,H,Sk:int32", "slopes:H"),
+    },
 }
 SCALAR_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "finite_fill", "padding")
 
@@ -69,7 +90,8 @@ def test_the_adapted_text_means_the_spec(kernel, name):
     given = {role: tensors[role] for role in "qkv"}
     values = dict(result.bindings)
     for operand in result.operands:
-        given[operand.param] = tensors[operand.name].squeeze()
+        made = build_tile_list(operand.tiles, sizes, tensors) if operand.tiles is not None else tensors[operand.name]
+        given[operand.param] = made.squeeze()
     out = execute(got, given, {n: v for n, v in sizes.items() if n != "D"}, values)
     assert not out.findings
     np.testing.assert_allclose(out.o[~dead], want[~dead], rtol=1e-6, atol=1e-8)

@@ -26,6 +26,29 @@ def numpy_of(tensors: list[Any]) -> list[Any]:
     return [(t.double() if t.dtype.is_floating_point else t).numpy() for t in tensors]
 
 
+def test_reference_does_not_round_what_positions_give(read: Reader) -> None:
+    """Integers times a number have torch's default dtype; a rounded cosine shows in rows of large scores."""
+    text = spec_text(
+        """
+        def attention(q, k, v):
+            d = torch.arange(q.shape[-2])[:, None] - torch.arange(k.shape[-2])
+            s = q @ k.mT * torch.cos(d * 0.1) * 10.0 + d / 7
+            return torch.softmax(s, dim=-1) @ v
+        """,
+        dtype="float32",
+    )
+    result = read(text)
+    assert result.program is not None
+    sizes = {"B": 1, "H": 2, "Hkv": 2, "Sq": 33, "Sk": 65}
+    inputs = make_inputs(attention_of(result), sizes, seed=3)
+    (got,) = numpy_of(reference(result.program, inputs))
+    q, k, v = numpy_of(inputs)
+    d = np.arange(q.shape[-2])[:, None] - np.arange(k.shape[-2])
+    s = q @ np.swapaxes(k, -1, -2) * np.cos(d * 0.1) * 10.0 + d / 7
+    p = np.exp(s - s.max(-1, keepdims=True))
+    np.testing.assert_allclose(got, p / p.sum(-1, keepdims=True) @ v, rtol=0, atol=1e-12)
+
+
 def test_reference_does_not_round(read: Reader) -> None:
     """A spec full of narrow casts is evaluated as if it had none."""
     text = spec_text(
@@ -152,6 +175,13 @@ def test_a_branch_on_the_length_is_not_read_as_general(read: Reader) -> None:
     assert attention.specialised["Sq"] == attention.specialised["Sk"] == 48
     note = next(d for d in result.diagnostics if d.code == "CB240")
     assert "it computes something else" in note.message
+
+
+def test_a_window_that_a_branch_turns_on_is_not_read_as_general(read: Reader) -> None:
+    """From 25 keys on the window would have an effect, but the branch comes at 41: between them all keys are kept."""
+    change = "if q.shape[2] > 40:\n        s = s.masked_fill((i - j).abs() >= 25, -math.inf)"
+    attention = attention_of(read(spec_text(manual(change))))
+    assert not attention.allows({"B": 1, "H": 4, "Hkv": 4, "Sq": 33, "Sk": 33, "D": 32})
 
 
 def test_equal_lengths_are_reported(read: Reader) -> None:

@@ -30,6 +30,7 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
     "causal_bottom_right": ("s / 8.0", BOTTOM_RIGHT, "-inf", "h", None, "nan"),
     "causal_sdpa": ("s / 8.0", "j <= i", "-inf", "h", None, "none"),
     "cross_attention_lse": ("s / 8.0", None, "-inf", "h", None, "none"),
+    "document_mask": ("s / 8.0", "document_ids[b, i] == document_ids[b, j] & j <= i", "-inf", "h", None, "none"),
     "flex_chunked_softcap": ("20.0 * tanh(s / 160.0)", "i // 64 == j // 64 & i >= j", "-inf", GQA, None, "zero"),
     "gemma2_softcap_window": (
         "50.0 * tanh(s / 600.0)",
@@ -39,8 +40,18 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
         None,
         "nan",
     ),
+    "gated_window": ("s / 8.0", "j <= i & i - j < 24", "-inf", "h", None, "none"),
     "gpt_oss_sink": ("s / 8.0", "j <= i & i - j < 64", "-inf", GQA, "S[h]", "computed"),
     "grok_softcap": ("30.0 * tanh(s * 0.08838834764831845 / 30.0)", "j <= i", "-1.0e30", "h", None, "none"),
+    "image_relative_position": (
+        "s / 8.0 + rel_h[b, h, i, j // 7] + rel_w[b, h, i, j % 7]",
+        None,
+        "-inf",
+        "h",
+        None,
+        "none",
+    ),
+    "llama_block": ("s / 8.0", "j <= i", "-inf", GQA, None, "none"),
     "llama_gqa_expand": ("s / sqrt(128.0)", BOTTOM_RIGHT, "-3.3895313892515355e38", GQA, None, "computed"),
     "longformer_two_sided_window": ("s / 8.0", "abs(i - j) <= 32", "-inf", "h", None, "nan"),
     "mistral_sliding_window": (
@@ -55,7 +66,19 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
     "prefix_lm": ("s / 8.0", "j < 40 | j <= i", "-inf", "h", None, "none"),
     "sdpa_gqa_custom_scale": ("s / 128.0", None, "-inf", GQA, None, "none"),
     "sdpa_with_bias": ("s / 8.0 + pair_bias[h, i, j]", None, "-inf", "h", None, "none"),
+    "shared_question": ("s / 8.0", "j <= i & i < last_row[b, j]", "-inf", "h", None, "nan"),
+    "streaming_llm": (
+        "s / 8.0",
+        f"{BOTTOM_RIGHT} & (i + Sk - Sq - j < 96 | j < 4)",
+        "-inf",
+        "h",
+        None,
+        "nan",
+    ),
     "t5_dense_bias": ("s + position_bias[0, h, i, j]", None, "-inf", "h", None, "none"),
+    "tree_mask": ("s / 8.0", "j < Sk - Sq | ancestors[i, max(j - (Sk - Sq), 0)]", "-inf", GQA, None, "zero"),
+    "varlen_cu_seqlens": ("s / 8.0", "sequence[i] == sequence[j] & j <= i", "-inf", "h", None, "none"),
+    "vit_fused_qkv": ("s / 8.0", None, "-inf", "h", None, "none"),
 }
 
 

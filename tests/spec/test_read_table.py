@@ -237,6 +237,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         ),
         {"mask": "keep[i, j]", "empty": "zero"},
     ),
+    "zeros put where no key was kept, after a finite fill": (
+        spec_text(
+            """
+            def attention(q, k, v, keep):
+                s = (q @ k.mT / 32 ** 0.5).masked_fill(~keep[:, None, None], torch.finfo(q.dtype).min)
+                return (s.softmax(-1) @ v).masked_fill(~keep.any(-1)[:, None, None, None], 0.0)
+            """,
+            SQUARE,
+            "torch.rand(2, 48) < 0.7",
+        ),
+        {"mask": "keep[b, j]", "empty": "zero"},
+    ),
     "nan_to_num": (
         spec_text(
             """

@@ -25,6 +25,7 @@ def make_attention(
     axes=("b", "h", "i", "d"),
     specialised=None,
     normaliser="softmax",
+    divisor=None,
 ):
     """`operands` are texts ``name:axes[:dtype]`` with axes like ``1,H,Sq,Sk``."""
     kv = tuple({"h": "hk", "i": "j"}.get(a, a) for a in axes)
@@ -50,6 +51,7 @@ def make_attention(
         empty_rows,
         {},
         specialised or {},
+        divisor=parse_expr(divisor) if divisor else None,
     )
 
 
@@ -95,6 +97,10 @@ def formula(attention, tensors, sizes):
     if attention.mask is not None:
         keep = np.broadcast_to(np.asarray(evaluate(attention.mask, env, tensors), dtype=bool), shape)
         x = np.where(keep, x, attention.fill.value)
+    if attention.normaliser != "softmax":
+        total = (np.abs(x) if attention.normaliser == "abs_sum" else x).sum(-1, keepdims=True)
+        by = 1.0 if attention.divisor is None else evaluate(attention.divisor, {**env, "l": total}, tensors)
+        return (x @ v) / by, None, np.zeros((B, H, Sq), dtype=bool)
     columns = [x]
     if attention.sink is not None:
         columns.append(np.broadcast_to(evaluate(attention.sink, env, tensors), (B, H, Sq, 1)))

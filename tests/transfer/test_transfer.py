@@ -11,11 +11,14 @@ from cubridge_engine.diagnostics import CATALOGUE
 from cubridge_engine.ir.interp import execute
 from cubridge_engine.ir.text import parse_kernel, print_kernel
 from cubridge_engine.transfer import RULES, describe, semantics_of, transfer
+from cubridge_engine.transfer.tile_lists import build_tile_list
 from tests.transfer.builders import FLASH, formula, make_attention, tensors_for
 
 OFF = "(Sk - Sq)"
 CAUSAL = f"j <= i + {OFF}"
 SIZES = [(2, 4, 2, 40, 40), (1, 2, 2, 17, 70), (1, 4, 1, 70, 33), (1, 2, 1, 1, 50)]
+
+WEIGHTS = {"normaliser": "none", "fill": "0.0", "empty_rows": "computed"}
 
 CASES = {
     "full": {},
@@ -54,6 +57,28 @@ CASES = {
     "negative scale": {"score": "-0.125 * s"},
     "temperature": {"score": "s * t[h]", "operands": ("t:H",)},
     "per head window": {"mask": "j > i - w[h]", "operands": ("w:H:int32",)},
+    "sigmoid": {"score": "sigmoid(s * 0.125 - log(float(Sk)))", **WEIGHTS},
+    "sigmoid causal": {"score": "sigmoid(s * 0.125 + bias[h])", "mask": CAUSAL, "operands": ("bias:H",), **WEIGHTS},
+    "relu": {"score": "relu(s * 0.125)", "mask": "j <= i", "divisor": "float(Sk)", **WEIGHTS},
+    "relu squared": {"score": "relu(s * 0.125) * relu(s * 0.125)", **WEIGHTS},
+    "relu over its sum": {"score": "relu(s * 0.125)", **WEIGHTS, "normaliser": "sum", "divisor": "l + 1.0e-6"},
+    "exp": {"score": "exp(s * 0.125)", **WEIGHTS},
+    "linear": {"score": "s * 0.125", "mask": CAUSAL, **WEIGHTS},
+    "polynomial": {"score": "1.0 + s * 0.125 + s * 0.125 * (s * 0.125) * 0.5", "mask": CAUSAL, **WEIGHTS},
+    "retention": {
+        "score": "s * 0.125 * pow(1.0 - pow(2.0, -5.0 - float(h)), float(i - j))",
+        "mask": "j <= i",
+        **WEIGHTS,
+        "normaliser": "sum",
+        "divisor": "max(abs(l), 1.0)",
+    },
+    "retention, absolute sum": {
+        "score": "s * 0.125 * pow(0.96875, float(i - j))",
+        "mask": "j <= i",
+        **WEIGHTS,
+        "normaliser": "abs_sum",
+        "divisor": "min(max(l, 1.0), 50000.0)",
+    },
 }
 
 
@@ -67,7 +92,8 @@ def problem(attention, shape):
 def run(target, result, attention, shape, mode="early"):
     sizes, tensors = problem(attention, shape)
     plain = {n: v for n, v in sizes.items() if n != "D"}
-    out = execute(target, tensors, plain, result.bindings, async_mode=mode)
+    lists = {o.name: build_tile_list(o.tiles, sizes, tensors) for o in result.operands if o.tiles is not None}
+    out = execute(target, {**tensors, **lists}, plain, result.bindings, async_mode=mode)
     return out, formula(attention, tensors, sizes)
 
 
@@ -82,7 +108,9 @@ def test_target_equals_the_spec(name, flash):
         live = ~dead
         np.testing.assert_allclose(out.o[live], o[live], rtol=1e-6, atol=1e-7)
         assert (out.o[dead] == 0).all()
-        if name != "smallest float":  # its LSE on dead rows is a sentinel, which is carried as a smaller one
+        if (
+            out.lse is not None and name != "smallest float"
+        ):  # its LSE on dead rows is a sentinel, which is carried as a smaller one
             np.testing.assert_allclose(out.lse[live], lse[live], rtol=1e-6, atol=1e-6)
 
 
@@ -146,7 +174,7 @@ def test_binding_texts_are_over_the_head_dimension(flash):
 
 
 REFUSALS = {
-    "CB301": {"normaliser": "sigmoid"},
+    "CB301": {"normaliser": "sparsemax"},
     "CB302": {"specialised": {"D": 8, "Dv": 4}},
     "CB304": {"specialised": {"D": 128}},
     "CB305": {"axes": ("b", "i", "h", "d")},
@@ -154,6 +182,7 @@ REFUSALS = {
     "CB312": {"score": "s + bias[h]", "operands": ("bias:H:float64",)},
     "CB316": {"operands": ("bias:H",)},
     "CB318": {"head_map": "h % Hkv"},
+    "CB319": {"score": "sigmoid(s * 0.125)", **WEIGHTS, "lse": True},
 }
 
 
@@ -179,6 +208,12 @@ def test_refusals_about_the_kernel():
     assert [d.code for d in transfer(log2, make_attention(lse=True)).diagnostics] == ["CB315"]
     capped = parse_kernel(FLASH.replace("    mask S", "    score S = tanh(s)\n    mask S"))
     assert [d.code for d in transfer(capped, make_attention()).diagnostics] == ["CB307"]
+    inlined = FLASH.replace("    row correction z = exp2(m * c - ms); lanes=4\n", "")
+    inlined = parse_kernel(inlined.replace("l * z", "l * exp2(m * c - ms)").replace("s * z", "s * exp2(m * c - ms)"))
+    sigmoid = make_attention(score="sigmoid(s * 0.125)", **WEIGHTS)
+    assert [d.code for d in transfer(inlined, sigmoid).diagnostics] == ["CB320"]
+    weights = transfer(parse_kernel(FLASH), sigmoid).target
+    assert [d.code for d in transfer(weights, make_attention()).diagnostics] == ["CB301"]
     late = parse_kernel(FLASH.replace("    row_reduce row_max", "    score S = tanh(s)\n    row_reduce row_max"))
     assert [d.code for d in transfer(late, make_attention()).diagnostics] == ["CB308"]
     unsafe = parse_kernel(FLASH.replace("where(mn == -inf, 0.0, mn * c)", "mn * c"))

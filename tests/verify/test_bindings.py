@@ -21,6 +21,26 @@ def test_scale_and_flag_follow_from_the_spec(make_attention, flash: str, mask: s
     assert bound.binding.values["c"] == pytest.approx(0.3 / math.log(2))
 
 
+def test_the_scale_inside_a_square_root(make_attention, flash: str) -> None:
+    """The slope at zero grows with the root of the scale there, not with the scale."""
+    natural = "(s * (c * 0.6931471805599453))"
+    score = f"    score S = sign({natural}) * sqrt(abs({natural})) / (c * 0.6931471805599453)\n"
+    kernel = parse_kernel(flash.replace("    mask S keep", f"{score}    mask S keep"))
+    bound = bind_kernel(kernel, make_attention("sign(s * 0.3) * sqrt(abs(s * 0.3))"), Given())
+    assert bound.diagnostics == ()
+    assert bound.binding.values["c"] == pytest.approx(0.3 / math.log(2), rel=1e-6)
+
+
+def test_the_scale_inside_a_cosine(make_attention, flash: str) -> None:
+    """No slope at zero says anything: a usual scale that gives the same scores."""
+    natural = "(s * (c * 0.6931471805599453))"
+    score = f"    score S = cos(3 * {natural}) / (c * 0.6931471805599453)\n"
+    kernel = parse_kernel(flash.replace("    mask S keep", f"{score}    mask S keep"))
+    bound = bind_kernel(kernel, make_attention(f"cos(3 * (s * {kernel.D**-0.5}))"), Given())
+    assert bound.diagnostics == ()
+    assert bound.binding.values["c"] == pytest.approx(kernel.D**-0.5 / math.log(2), rel=1e-6)
+
+
 def test_what_is_given_wins(make_attention, flash: str) -> None:
     bound = bind_kernel(parse_kernel(flash), make_attention("s * 0.3", CAUSAL), Given({"causal": 0, "c": 2.0}))
     assert bound.binding.values == {"causal": 0, "c": 2.0}

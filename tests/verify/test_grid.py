@@ -121,7 +121,7 @@ def test_biases_masks_and_parameters_as_tensors_get_their_cases(make_attention) 
     ("head_map", "specialised", "grouped"),
     [
         ("h // (H // Hkv)", {}, (6, 3)),
-        ("h", {}, (2, 2)),
+        ("h", {}, (3, 3)),  # with two heads, h and h % 2 are one
         ("h // 2", {}, (6, 3)),
         ("h // 4", {}, (8, 2)),
         ("h // (H // Hkv)", {"H": 4, "Hkv": 2}, (4, 2)),

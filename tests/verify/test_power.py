@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cubridge_engine.ir.expr import Const
+from cubridge_engine.verify.far import same_everywhere
 from cubridge_engine.verify.power import Problem, mutations, nudged, power
 from cubridge_engine.verify.prepare import formula
 
@@ -59,3 +62,37 @@ def test_a_finite_fill_is_turned_into_minus_infinity(make_attention) -> None:
 
 def test_indices_of_reads_are_not_nudged(make_attention) -> None:
     assert mutations(make_attention("s + bias[0, h, i, j]")) == []
+
+
+def grid_checks(attention) -> dict[str, bool]:
+    """Power of three lengths, with the brute force over far lengths."""
+
+    def equivalent(changed) -> bool:
+        return same_everywhere(attention, changed, 16, 16, 8, (2, 2))
+
+    lengths = (20, 130, 260)
+    made = {n: problem(attention, n, n, seed=n) for n in lengths}
+    problems = [replace(made[n][0], name=str(n)) for n in lengths]
+    evaluate = lambda changed, one: formula(changed, made[int(one.name)][1])[0]  # noqa: E731
+    done = power(attention, problems, evaluate, lambda _: np.arange(2), "bfloat16", equivalent)
+    return {c.what: c.rejected for c in done}
+
+
+def test_a_constant_whose_neighbour_means_the_same_is_told_from_another(make_attention) -> None:
+    # Key 96 is a multiple of 3, so that j > 95 and j > 96 are the same beside it; j > 94 is not.
+    done = grid_checks(make_attention("s", "(j % 3 == 0) | (j > 95)"))
+    assert done["mask: 95 -> 94 (96 means the same as 95)"]
+    assert all(done.values())
+
+
+def test_equality_is_not_claimed_where_only_longer_sequences_differ(make_attention) -> None:
+    # Up to the lengths of the grid 20000 and 20001 mask alike: that is no proof.
+    done = grid_checks(make_attention("s", "(j <= i) & (j > i - 20000)"))
+    assert done["mask: 20000 -> 20001"] is False
+    done = grid_checks(make_attention("s", "(j <= i) & (j > i - 300)"))
+    assert done["mask: 300 -> 301"] is False
+
+
+def test_a_constant_without_any_effect_stays_unseen(make_attention) -> None:
+    done = grid_checks(make_attention("s", "(j <= i) & (j > -5)"))
+    assert False in done.values()

@@ -44,19 +44,25 @@ class Bench:
     subject: Subject
     instances: Instances
 
-    def run(self, text: str, cases: tuple[str, ...], *, both: bool = False, dynamic: str = "") -> SimulatedOutcome:
-        """Run the primary instantiation (`both`: and the one of bf16) of `text` on the named cases."""
+    def run(
+        self, text: str, cases: tuple[str, ...], *, both: bool = False, dynamic: str = "", arch: str = "sm_80",
+        again: bool = False,
+    ) -> SimulatedOutcome:  # fmt: skip
+        """Run the primary instantiation (`both`: and the one of bf16) of `text` on the named cases.
+
+        `again`: as PTX that differs from what the whole grid ran on.
+        """
         whole = self.instances
         kept = tuple(i for i in whole.contract.instances if i == whole.primary() or (both and "bfl" in i.dtype))
         contract = replace(whole.contract, instances=tuple(i for i in kept if i.head_dim == self.subject.kernel.D))
         contract = replace(contract, dynamic_shared_bytes=dynamic or contract.dynamic_shared_bytes)
         compiled = compile_contract(
-            contract, text.encode(), path="adapted.cu", want=("ptx",), options=("-lineinfo",), arch="sm_80"
+            contract, text.encode(), path="adapted.cu", want=("ptx",), options=("-lineinfo",), arch=arch
         )
         assert compiled.ptx is not None, compiled.diagnostics
         at = lambda a, k: tuple(c for c in whole.cases_at(a, k) if c.name in cases)  # noqa: E731
         chosen = Instances(self.subject, contract, whole.attention, whole.preparer, at)
-        job = SimulatedJob(contract, compiled, "adapted.cu", text.encode(), "keep")
+        job = SimulatedJob(contract, compiled, "adapted.cu", text.encode(), "keep", ("sm_86",), whole=not again)
         return run_simulated(job, chosen, lambda *_: None)
 
 
@@ -96,6 +102,17 @@ def test_a_right_kernel_passes_and_the_record_says_what_ran(bench: Bench) -> Non
     assert first.bank_conflict_ways == 1.0
     assert len(outcome.cases) == 36
     assert 1e-5 < max(float(c.worst_o) for c in outcome.cases if c.dtype == "float16") < 4e-3
+    assert first.same_as == ("sm_86",)
+    assert other.cost is None
+    cost = first.cost
+    assert cost is not None
+    assert (cost.case, cost.schedule) == ("rising-max", "late forward"), "the most scores of these cases"
+    assert sum(c.instructions for c in cost.lines) == pytest.approx(cost.instructions, rel=0.02)
+    lines = bench.text.split("\n")
+    assert all(c.text == " ".join(lines[c.line].split()) for c in cost.lines if len(c.text) < 100)
+    (load,) = (c for c in cost.calls if "ldmatrix_x4(kf" in c.text)
+    assert load.bank_ways == 1.0
+    assert load.shared_read == 64 * 64 * 2 * 4 * load.passes * cost.ctas, "each of four warps reads the K tile"
     by_case = {(c.name, c.worst_o) for c in outcome.cases if c.dtype == "float16"}
     assert len(by_case) == len(names), "a right kernel gives the same under every schedule"
 
@@ -219,3 +236,24 @@ def test_without_a_contract_the_stage_says_so(tmp_path: Path) -> None:
     assert "contract.toml" in stage.why
     (said,) = (d for d in done.diagnostics if d["code"] == "CB712")
     assert "contract.toml" in said["help"]
+
+
+def test_a_fault_in_the_code_of_another_architecture_is_found_there(bench: Bench) -> None:
+    """The whole grid ran on sm_80, where the barrier is; the reduced problems are enough to miss it on sm_90."""
+    barrier = "    __syncthreads();\n"
+    guarded = "#if __CUDA_ARCH__ < 900\n    __syncthreads();\n#endif\n"
+    text = bench.text.replace(WAIT, WAIT.replace(barrier, guarded))
+    assert text != bench.text
+    names = ("rising-max", "short-query", "square", "below-tile", "one")
+    assert bench.run(text, ("rising-max",)).passed
+    outcome = bench.run(text, names, arch="sm_90", again=True)
+    assert not outcome.passed
+    races = [d.message for d in outcome.diagnostics if d.code == "CB516"]
+    assert races
+    assert all(" for sm_90, schedule" in message for message in races), races
+    right = bench.run(bench.text, names, arch="sm_90", again=True)
+    assert right.passed, [d.message for d in right.diagnostics]
+    (result,) = right.results
+    assert (result.arch, result.cost, result.schedules) == ("sm_90", None, ("late reverse", "early forward"))
+    assert {"short-query", "rising-max"} <= set(result.cases) < set(names)
+    assert {c.arch for c in right.cases} == {"sm_90"}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import Call, Const, Expr, Var, walk
+from ...ir.expr import Call, Const, Expr, Var
 from ...ir.nodes import Kernel, Op, RowMap, StoreTile
 from ...ir.simplify import simplify
 from ..draft import Draft, map_ops
 from ..model import Check, InverseEdit
 from ..semantics import kv_loop_of, semantics_of, state_names
+from ..weights import divides_by, unguarded
 from .rule import Example, Rule
 
 
@@ -42,22 +43,6 @@ def _with_inverse(draft: Draft, guarded: bool) -> Kernel:
         return (op,)
 
     return replace(draft.kernel, body=map_ops(draft.kernel.body, change))
-
-
-def divides_by(expr: Expr, name: str) -> bool:
-    """True when `expr` holds a division by that row vector."""
-    return any(isinstance(e, Call) and e.op == "div" and e.args[1] == Var(name) for e in walk(expr))
-
-
-def unguarded(expr: Expr, total: str) -> Expr:
-    """The branch of each selection that divides by the row sum."""
-    if isinstance(expr, Call):
-        if expr.op == "where":
-            for branch in expr.args[1:]:
-                if divides_by(branch, total):
-                    return unguarded(branch, total)
-        return Call(expr.op, tuple(unguarded(a, total) for a in expr.args))
-    return expr
 
 
 RULE = Rule(

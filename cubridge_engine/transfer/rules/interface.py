@@ -60,8 +60,11 @@ def _apply(draft: Draft) -> Draft:
 
 
 def _normaliser(draft: Draft) -> Draft:
-    if draft.attention.normaliser != "softmax":
-        return draft.refuse("CB301", "normaliser", normaliser=draft.attention.normaliser)
+    want, have = draft.attention.normaliser, draft.sem.normaliser
+    if want not in ("softmax", "none", "sum", "abs_sum") or have != "softmax":
+        words = {"softmax": "a softmax", "none": "weights of single scores"}
+        have = words.get(have, "weights of single scores over a row sum")
+        return draft.refuse("CB301", "normaliser", normaliser=want, kernel=draft.kernel.name, have=have)
     return draft
 
 
@@ -126,7 +129,7 @@ def _operand_reads(draft: Draft) -> Draft:
     att = draft.attention
     axes = {item.name: item.axes for item in att.operands}
     used: set[str] = set()
-    for expr in (att.score, att.mask, att.sink):
+    for expr in (att.score, att.mask, att.sink, att.divisor):
         for e in walk(expr) if expr is not None else ():
             if isinstance(e, Read) and e.tensor in axes:
                 used.add(e.tensor)

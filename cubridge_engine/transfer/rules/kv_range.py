@@ -35,7 +35,7 @@ class _Plan:
 def _plan(draft: Draft) -> _Plan:
     """The range for the draft's mask, at points chosen for it."""
     keep = conjoin(used_conjuncts(draft))
-    lo, hi = _usable(key_range(keep, draft.types))
+    lo, hi = usable(key_range(keep, draft.types))
     sem = bound_semantics(draft.sem, draft.bindings)
     tile = {"Br": draft.kernel.Br, "Bc": draft.kernel.Bc}
     env = draft.sample(keep, sem.lo, sem.hi, *(bind(e, tile) for e in (lo, hi) if e is not None))
@@ -46,6 +46,8 @@ def _plan(draft: Draft) -> _Plan:
 
 
 def _apply(draft: Draft) -> Draft:
+    if draft.tiles is not None:
+        return draft  # a list of tiles knows better
     p = _plan(draft)
     sem = bound_semantics(draft.sem, draft.bindings)
     have_first, have_last = tiles_of(sem.lo, sem.hi, p.env, draft.types, draft.kernel.Bc)
@@ -71,7 +73,7 @@ def _apply(draft: Draft) -> Draft:
     return after.step("kv_range", "mask", "tiles without an attended key are skipped", edit, checks=checks)
 
 
-def _usable(interval: Interval) -> Interval:
+def usable(interval: Interval) -> Interval:
     """Bounds made of sizes, q0 and reads at (b, h) only."""
 
     def good(e: Expr | None) -> Expr | None:
@@ -117,10 +119,10 @@ def _with_upper(kernel: Kernel, hi: Expr, replaces: bool, types: dict[str, str])
         return replace(op, hi=Var(name), body=map_ops(op.body, ask_again))
 
     body = map_outside_loop(kernel.body, lambda op: op, bounded)
-    return _define(replace(kernel, body=body), let)
+    return define(replace(kernel, body=body), let)
 
 
-def _define(kernel: Kernel, let: Let) -> Kernel:
+def define(kernel: Kernel, let: Let) -> Kernel:
     """Insert `let` directly before the first K/V copy or the loop, and after the definitions its value needs."""
     body = list(kernel.body)
     at = next(n for n, op in enumerate(body) if _uses_range(op))
@@ -173,7 +175,7 @@ def _with_lower(kernel: Kernel, lo: Expr) -> Kernel:
         return replace(op, row0=row0, slot=slot)
 
     body = map_outside_loop(kernel.body, moved, lambda op: replace(op, lo=Var(name)))
-    return _define(replace(kernel, body=body), Let(name, lower_bound(lo, kernel, loop.step)))
+    return define(replace(kernel, body=body), Let(name, lower_bound(lo, kernel, loop.step)))
 
 
 RULE = Rule(

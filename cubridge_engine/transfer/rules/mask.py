@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir.expr import FALSE, TRUE, Call, Const, Expr, Read, conjoin, conjuncts, walk
+from ...ir.expr import FALSE, TRUE, Call, Const, Expr, Read, Var, conjoin, conjuncts, walk
 from ...ir.nodes import If, Kernel, Mask, Op
 from ...ir.simplify import simplify
 from ...ir.text_expr import print_expr
 from ..checks import empty_row_safe, mask_guard_covers, tiles_of
 from ..draft import Draft, map_ops
-from ..model import MaskEdit
+from ..model import MaskEdit, WalkEdit
 from ..place import insert_at_score_site
 from ..ranges import key_first, tidy, tile_guard
 from ..sampling import Env, bind, implies, value_at
@@ -118,6 +118,9 @@ def _site(draft: Draft) -> tuple[int, Mask | None]:
 
 def _addition(draft: Draft, left: tuple[Expr, ...]) -> MaskEdit:
     index, op = _site(draft)
+    partial = _on_partial_tiles(draft)
+    if partial is not None:
+        return _addition_to_list(draft, left, index, op, partial)
     if op is None:
         return MaskEdit(always=left)
     guarded_site = draft.sem.tests[index].guard is not None
@@ -135,6 +138,22 @@ def _addition(draft: Draft, left: tuple[Expr, ...]) -> MaskEdit:
     return MaskEdit(tuple(guarded), tuple(always), guard if guarded_site and guarded else None, None, index)
 
 
+def _on_partial_tiles(draft: Draft) -> Expr | None:
+    """In a loop over a list of tiles: the condition that the trip's tile holds masked elements."""
+    found = [edit for step in draft.steps for edit in step.edits if isinstance(edit, WalkEdit)]
+    return Call("lt", (Var(found[0].iv), Var(found[0].partial))) if found else None
+
+
+def _addition_to_list(draft: Draft, left: tuple[Expr, ...], index: int, op: Mask | None, partial: Expr) -> MaskEdit:
+    """The list knows which tiles need the test, so no tile is tested for nothing, whatever the mask reads."""
+    parts = tuple(_tidied(p, draft) for p in left)
+    if op is not None and draft.sem.tests[index].guard is not None:
+        return MaskEdit(guarded=parts, guard=partial, index=index)
+    assert isinstance(partial, Call)
+    spared = (Call("or", (Call("ge", partial.args), conjoin(parts))),)
+    return MaskEdit(guarded=spared, index=index) if op is not None else MaskEdit(always=spared)
+
+
 def _replacement(draft: Draft, parts: tuple[Expr, ...]) -> MaskEdit:
     """The kernel masks elements the spec attends: its whole test is replaced, the tail kept."""
     index, op = _site(draft)
@@ -142,6 +161,9 @@ def _replacement(draft: Draft, parts: tuple[Expr, ...]) -> MaskEdit:
     if op is None:
         return MaskEdit(always=parts)
     guarded_site = draft.sem.tests[index].guard is not None
+    partial = _on_partial_tiles(draft)
+    if partial is not None:
+        return MaskEdit(guard=partial if guarded_site else None, replace=conjoin([TAIL, *parts]), index=index)
     unknown = tuple(p for p in parts if guarded_site and tile_guard(p, draft.types) == TRUE)
     known = tuple(p for p in parts if p not in unknown)
     keep = conjoin([TAIL, *known])

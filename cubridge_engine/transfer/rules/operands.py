@@ -5,6 +5,7 @@ that needs one.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import fields, replace
 
 from ...ir.expr import Const, Expr, Read, Var, walk
@@ -14,11 +15,12 @@ from ...spec.attention import TensorInput
 from ..draft import Draft
 from ..model import Check, Operand, ParamEdit
 from ..semantics import walk_ops
+from ..tile_lists import Q_TILES, TileList
 from .interface import base_type, element_types
 from .rule import Example, Rule
 
 _CTYPES = {"float32": "float", "int32": "int", "int64": "long long", "bool": "bool"}
-_AXES = {"B": "b", "H": "h", "Hkv": "h", "Sq": "row", "Sk": "col"}
+_AXES = {"B": "b", "H": "h", "Hkv": "h", "Sq": "row", "Sk": "col", Q_TILES: "row"}
 
 
 def _apply(draft: Draft) -> Draft:
@@ -35,6 +37,9 @@ def _apply(draft: Draft) -> Draft:
             )
             continue
         draft = _add(draft, item, dtype)
+    if draft.tiles is not None:
+        made = TensorInput(draft.tiles_name, "operand", draft.tiles.axes, "int32", -1, draft.span("mask"))
+        draft = _add(draft, made, "int32", draft.tiles)
     return draft
 
 
@@ -57,9 +62,9 @@ def _dtype(draft: Draft, item: TensorInput) -> str | None:
     return item.dtype if item.dtype in element_types(draft.kernel) else None
 
 
-def _add(draft: Draft, item: TensorInput, dtype: str) -> Draft:
+def _add(draft: Draft, item: TensorInput, dtype: str, tiles: TileList | None = None) -> Draft:
     kernel = draft.kernel
-    name = _unused(kernel, item.name, draft.reserved)
+    name = unused_name(kernel, item.name, draft.reserved)
     q = next(p for p in kernel.params if p.role == "q")
     strides, stride_names = _strides(kernel, name, item.axes)
     element = base_type(kernel) if dtype == "io" else _CTYPES.get(dtype) or _half_spelling(dtype)
@@ -68,7 +73,7 @@ def _add(draft: Draft, item: TensorInput, dtype: str) -> Draft:
     for stride in stride_names:
         role = f"stride:{item.name}.{stride.rsplit('_', 1)[1]}"
         params.append(Param(stride, _stride_type(kernel), role, position + len(params)))
-    operand = Operand(item.name, name, dtype, item.axes, strides, stride_names, item.span)
+    operand = Operand(item.name, name, dtype, item.axes, strides, stride_names, item.span, tiles)
     changed = replace(
         kernel,
         params=(*kernel.params, *params),
@@ -84,8 +89,9 @@ def _add(draft: Draft, item: TensorInput, dtype: str) -> Draft:
     )
 
 
-def _unused(kernel: Kernel, name: str, reserved: frozenset[str]) -> str:
-    taken = {p.name for p in kernel.params} | reserved
+def unused_name(kernel: Kernel, name: str, reserved: Collection[str]) -> str:
+    """`name`, made longer until no parameter and no reserved name is the same."""
+    taken = {p.name for p in kernel.params} | set(reserved)
     while name in taken:
         name += "_operand"
     return name

@@ -35,6 +35,8 @@ def fill_is_score(draft: Draft) -> bool:
     Where every row has a key, a fill this far below gives the weight 0 exactly as -inf does.
     """
     att = draft.attention
+    if att.normaliser != "softmax":
+        return False  # what is masked weighs 0, and the kernel's own test writes that
     if att.mask is None or not isinstance(att.fill, Const) or math.isinf(float(att.fill.value)):
         return False
     return att.empty_rows != "none" or float(att.fill.value) > _NEGLIGIBLE_FILL
@@ -104,10 +106,14 @@ def _alpha(score: Expr, parts: list[Expr], draft: Draft) -> Expr:
     return positive
 
 
+def natural_score(draft: Draft) -> Expr:
+    """The spec's score over the scaled score ``s``, as a person would write it."""
+    return _readable(scaled(_limited_fill(spec_score(draft)), draft.alpha, draft.kernel.D))
+
+
 def _score(draft: Draft) -> Draft:
-    score = spec_score(draft)
-    natural = _readable(scaled(_limited_fill(score), draft.alpha, draft.kernel.D))
-    if natural == S:
+    natural = natural_score(draft)
+    if natural == S or draft.attention.normaliser != "softmax":
         return draft
     unit = _unit(draft)
     value = split_product(to_site(natural, unit), lambda e: not free_vars(e) & {"s", "i", "j"})

@@ -1,0 +1,195 @@
+"""Which axes of the arguments may change their length, and together with which others: found by trying.
+
+The user's function is run on tensors without data, so a try costs what its Python costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from .program import Program
+from .trace import make_mode, quiet
+
+_STEP = 7  # how much longer an axis is made: no size that a spec has by itself
+_MOST_TRIES = 12  # small sets of axes that are tried before all of one length
+Axis = tuple[int, int]  # number of the tensor, axis of it
+
+
+@dataclass(frozen=True)
+class FreeLength:
+    """Axes of the arguments that only change together; `base` is their length in the example."""
+
+    axes: tuple[Axis, ...]
+    base: int
+
+    @property
+    def first(self) -> Axis:
+        """The axis that names the length: ``x.shape[1]``."""
+        return self.axes[0]
+
+
+Point = frozenset[int]  # which of the free lengths are one longer than the model's
+
+
+@dataclass(frozen=True)
+class Multilinear:
+    """A number as a sum of lengths and products of two of them: ``constant + sum c*n + sum c*n*m``."""
+
+    constant: int
+    single: tuple[tuple[int, int], ...]  # (length, coefficient)
+    pairs: tuple[tuple[tuple[int, int], int], ...]
+
+    def at(self, values: Sequence[int]) -> int:
+        """The number at these lengths."""
+        total = self.constant + sum(c * values[i] for i, c in self.single)
+        return total + sum(c * values[i] * values[j] for (i, j), c in self.pairs)
+
+
+def points(count: int) -> list[Point]:
+    """Where a number must be known to be written as a `Multilinear` of `count` lengths."""
+    return [frozenset(p) for size in range(3) for p in combinations(range(count), size)]
+
+
+def multilinear(model: Sequence[int], at: Mapping[Point, int]) -> Multilinear:
+    """The number that is `at` at the points around the lengths `model`."""
+    base = at[frozenset()]
+    pairs = {
+        p: at[frozenset(p)] - at[frozenset((p[0],))] - at[frozenset((p[1],))] + base
+        for p in combinations(range(len(model)), 2)
+    }
+    single = {
+        i: at[frozenset((i,))] - base - sum(c * model[p[1 - p.index(i)]] for p, c in pairs.items() if i in p)
+        for i in range(len(model))
+    }
+    constant = base - sum(c * model[i] for i, c in single.items())
+    constant -= sum(c * model[i] * model[j] for (i, j), c in pairs.items())
+    return Multilinear(
+        constant, tuple((i, c) for i, c in single.items() if c), tuple((p, c) for p, c in pairs.items() if c)
+    )
+
+
+def free_lengths(program: Program) -> tuple[FreeLength, ...]:
+    """The lengths that may vary, each independently of the others."""
+    shapes = [list(t.shape) for t in program.example]
+    runs = _runner(program)
+    if not runs(shapes):
+        return ()
+    found: list[FreeLength] = []
+    taken: set[Axis] = set()
+    axes = [(t, a) for t, shape in enumerate(shapes) for a, n in enumerate(shape) if n > 1]
+    for axis in axes:
+        if axis in taken:
+            continue
+        for group in _groups(axis, [a for a in axes if a not in taken], shapes):
+            if runs(_changed(shapes, [(group, shapes[axis[0]][axis[1]] + _STEP)])):
+                found.append(FreeLength(tuple(group), shapes[axis[0]][axis[1]]))
+                taken.update(group)
+                break
+    ones = [(t, 0) for t, shape in enumerate(shapes) if len(shape) > 2 and shape[0] == 1]
+    if ones and runs(_changed(shapes, [(ones, 3)])):
+        found.insert(0, FreeLength(tuple(ones), 1))
+    together = [(list(f.axes), f.base + _STEP + 2 * n) for n, f in enumerate(found)]
+    return tuple(found) if runs(_changed(shapes, together)) else ()
+
+
+def _groups(axis: Axis, free: Sequence[Axis], shapes: Sequence[Sequence[int]]) -> list[list[Axis]]:
+    """Sets of axes that may be one length, smallest first."""
+    extent = shapes[axis[0]][axis[1]]
+    equal = [a for a in free if shapes[a[0]][a[1]] == extent]
+    same_place = [a for a in equal if a[1] == axis[1]]
+    others = [a for a in equal if a[0] != axis[0]]
+    few = [[axis, *some] for size in (1, 2) for some in combinations(others, size)][:_MOST_TRIES]
+    groups: list[list[Axis]] = []
+    for group in ([axis], same_place, *few, [axis, *others], equal):
+        if group not in groups:
+            groups.append(group)
+    return groups
+
+
+def _changed(shapes: Sequence[Sequence[int]], changes: Sequence[tuple[Sequence[Axis], int]]) -> list[list[int]]:
+    made = [list(s) for s in shapes]
+    for axes, extent in changes:
+        for tensor, axis in axes:
+            made[tensor][axis] = extent
+    return made
+
+
+def shapes_at(program: Program, lengths: Sequence[FreeLength], values: Sequence[int]) -> list[tuple[int, ...]]:
+    """Shapes of the arguments where the free lengths have these values."""
+    shapes = [list(t.shape) for t in program.example]
+    changes = [(f.axes, n) for f, n in zip(lengths, values, strict=True)]
+    return [tuple(s) for s in _changed(shapes, changes)]
+
+
+def fake_arguments(program: Program, lengths: Sequence[FreeLength], values: Sequence[int]) -> list[Any]:
+    """Arguments without data at these lengths, for tracing."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    shapes = shapes_at(program, lengths, values)
+    with FakeTensorMode():
+        return [torch.empty(s, dtype=t.dtype) for s, t in zip(shapes, program.example, strict=True)]
+
+
+def _runner(program: Program) -> Callable[[Sequence[Sequence[int]]], bool]:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def runs(shapes: Sequence[Sequence[int]]) -> bool:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), quiet(), make_mode(program.path):
+            tensors = [torch.empty(list(s), dtype=t.dtype) for s, t in zip(shapes, program.example, strict=True)]
+            try:
+                program.call(tensors)
+            except Exception:
+                return False
+        return True
+
+    return runs
+
+
+def real_arguments(
+    program: Program, lengths: Sequence[FreeLength], values: Sequence[int], seed: int, *, empty_rows: bool = False
+) -> list[Any]:
+    """Random arguments at these lengths, each made alike to the example's: ranges of integers and scale of numbers.
+
+    `empty_rows`: bool arguments get a row of False along their last axis.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    made: list[Any] = []
+    for shape, example in zip(shapes_at(program, lengths, values), program.example, strict=True):
+        if example.dtype.is_floating_point:
+            finite = example.double()[torch.isfinite(example)]
+            spread = float(finite.std()) if finite.numel() > 1 else 1.0
+            middle = float(finite.mean()) if finite.numel() else 0.0
+            new = torch.randn(shape, generator=generator) * spread + middle
+            made.append(new.to(example.dtype))
+        elif example.dtype == torch.bool:
+            new = torch.rand(shape, generator=generator) < 0.8
+            if shape and 0 not in shape:
+                new[..., 0] = True
+                if empty_rows:
+                    new.view(-1, shape[-1])[0] = False
+            made.append(new)
+        else:
+            made.append(_integers(example, shape))
+    return made
+
+
+def _integers(example: Any, shape: tuple[int, ...]) -> Any:
+    """The example's integers repeated or cut to the new shape: they may be positions, offsets, or ids that mean
+    something, so that made-up ones might mean nothing.
+    """
+    import torch
+
+    new = example
+    for axis, n in enumerate(shape):
+        have = new.shape[axis]
+        if have != n:
+            places = torch.arange(n) % have if have else torch.zeros(n, dtype=torch.int64)
+            new = new.index_select(axis, places)
+    return new.contiguous()

@@ -1,0 +1,86 @@
+"""A spec on a kernel, adapted once, and a quick verification (level ir) that shares its references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cubridge_engine.lower import Lowered, identifiers, lower
+from cubridge_engine.pipeline.files import lift_at
+from cubridge_engine.source import SourceFile, parse
+from cubridge_engine.spec.attention import Attention
+from cubridge_engine.transfer import TransferResult, transfer
+from cubridge_engine.verify.bindings import Given, bind_kernel
+from cubridge_engine.verify.derive import choose_heads, grid_for, natural_scale
+from cubridge_engine.verify.inputs import Tile
+from cubridge_engine.verify.ir_level import IrOutcome, Run, run_ir
+from cubridge_engine.verify.prepare import Preparer
+
+ROOT = Path(__file__).parents[2]
+
+
+class NotAdapted(Exception):
+    """Transfer or lowering refused; the text names the codes."""
+
+
+@dataclass
+class Adapted:
+    """A spec on a kernel. `text` is the adapted text without header; the preparer keeps references between runs."""
+
+    source: SourceFile
+    lifted: Any
+    attention: Attention
+    result: TransferResult
+    lowered: Lowered
+    text: str
+    preparer: Preparer
+
+    def lift(self, text: str):
+        """Lift a text at the same head dimension."""
+        return lift_at(parse("kernel.cu", text.encode()), None, self.lifted.kernel.D)
+
+    def check(self, text: str) -> tuple[IrOutcome, list]:
+        """Level ir of a text under this spec's bindings: what ran, and what could not be bound or read."""
+        again = self.lift(text)
+        if again.kernel is None or not again.coverage.complete:
+            return IrOutcome(), list(again.diagnostics)
+        operands = {op.param: op.name for op in self.result.operands}
+        bound = bind_kernel(again.kernel, self.attention, Given(self.result.bindings, operands))
+        heads = choose_heads(self.attention)
+        grid = grid_for(self.attention, again.kernel, heads)
+        runs = (Run("early", None), Run("late", None))
+        quiet = lambda *_: None  # noqa: E731
+        outcome = run_ir(
+            again.kernel, bound.binding, self.attention, self.preparer, grid.cases, runs, "keep", quiet, stop_after=1
+        )
+        return outcome, list(bound.diagnostics)
+
+    def adapted_to(self, other: Attention) -> Adapted:
+        """The same kernel adapted to `other`, still checked against this spec. Raises NotAdapted."""
+        result, lowered = _adapt(self.lifted, self.source, other)
+        return replace(self, result=result, lowered=lowered, text=_text(lowered))
+
+
+def adapt_to(attention: Attention, program: Any, kernel: str) -> Adapted:
+    """Adapt the expert kernel of that name. Raises NotAdapted."""
+    source = parse("kernel.cu", (ROOT / "expert_kernels" / kernel / "kernel.cu").read_bytes())
+    lifted = lift_at(source, None, attention.specialised.get("D"))
+    result, lowered = _adapt(lifted, source, attention)
+    tile = Tile(lifted.kernel.Br, lifted.kernel.Bc, natural_scale(attention, lifted.kernel.D))
+    return Adapted(source, lifted, attention, result, lowered, _text(lowered), Preparer(attention, program, tile))
+
+
+def _adapt(lifted: Any, source: SourceFile, attention: Attention) -> tuple[TransferResult, Lowered]:
+    result = transfer(lifted.kernel, attention, reserved=identifiers(source))
+    if result.target is None:
+        raise NotAdapted("; ".join(f"{d.code} {d.message}" for d in result.diagnostics))
+    lowered = lower(lifted, result, source, spec="spec.py")
+    if lowered.text is None:
+        raise NotAdapted("; ".join(f"{d.code} {d.message}" for d in lowered.diagnostics))
+    return result, lowered
+
+
+def _text(lowered: Lowered) -> str:
+    assert lowered.text is not None
+    return lowered.text.decode()

@@ -1,0 +1,21 @@
+"""Near misses generated from each example's own expressions: a kernel adapted to one must not pass for the example.
+
+CUBRIDGE_NEAR_MISSES=all tries every one; otherwise one of each kind.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus.tell_apart import survivors
+
+from .conftest import EXAMPLES
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_generated_near_misses_are_told_apart(adapted, example: str) -> None:
+    passed, rejected = survivors(adapted(example))
+    assert not passed, passed
+    assert rejected >= 1
