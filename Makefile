@@ -8,7 +8,7 @@ KERNEL := expert_kernels/flash_fwd_sm80/kernel.cu
 SPEC := examples/gemma2_softcap_window.py
 OUT := out/flash_fwd_sm80_gemma2.cu
 
-.PHONY: demo test test-python test-extension lint extension bench clean
+.PHONY: demo test test-python test-extension test-editor pictures editor lint extension bench corpus clean
 
 demo: $(STAMP)
 	@mkdir -p out
@@ -23,6 +23,21 @@ test-extension: node_modules/.installed
 	npm run --silent compile
 	npm test --silent
 
+# A real VS Code in a real browser, both outside the repository: see tests/editor/README.md. Skipped where they cannot be had.
+test-editor: $(STAMP) extension
+	node tests/editor/build.mjs
+	node dist/editor/drive.js
+
+# Takes the README's pictures (docs/pictures) anew.
+pictures: $(STAMP) extension
+	node tests/editor/build.mjs
+	node dist/editor/drive.js --update-pictures
+
+# A VS Code in the browser of this machine, with the extension and a sample workspace. Ctrl-C stops it.
+editor: $(STAMP) extension
+	node tests/editor/build.mjs
+	@exec node dist/editor/serve.js
+
 lint: $(STAMP) node_modules/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,6 +48,11 @@ lint: $(STAMP) node_modules/.installed
 extension: node_modules/.installed
 	npm run --silent compile
 	npm run --silent package
+
+# Every form of the corpus, every near miss, and more random specs than `make test` takes.
+corpus: $(STAMP)
+	CUBRIDGE_CORPUS=all CUBRIDGE_NEAR_MISSES=all CUBRIDGE_EXAMPLES=200 $(BIN)/python -m pytest -n 2 --dist loadfile \
+	  tests/corpus tests/examples/test_generated_near_misses.py tests/spec/test_random_specs.py
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.latency

@@ -1,7 +1,8 @@
 """Latency figures of the tool: what a user waits for. ``python -m bench.latency [--out FILE]``.
 
 Every figure is measured through the real interfaces (a server process over stdio, the CLI, the worker), on this
-machine; nothing is asserted.
+machine; nothing is asserted. ``--only typing`` (or reading, serving, cancelling, adapting) measures one part anew and
+keeps the others of the record.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,21 +28,12 @@ from cubridge_engine.jobs import Worker
 from cubridge_engine.lift import lift
 from cubridge_engine.source import parse
 
+from . import editing
 from .examples import ROOT, commit
+from .figures import figures
 
 KERNEL = ROOT / "expert_kernels/flash_fwd_sm80/kernel.cu"
 SPEC = ROOT / "examples/gemma2_softcap_window.py"
-
-
-def figures(samples: list[float]) -> dict[str, float]:
-    """Median, 95th percentile and worst, in milliseconds."""
-    ordered = sorted(1000 * s for s in samples)
-    at95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    return {
-        "median_ms": round(statistics.median(ordered), 2),
-        "p95_ms": round(at95, 2),
-        "max_ms": round(ordered[-1], 2),
-    }
 
 
 def repeat(n: int, fn: Callable[[], object]) -> list[float]:
@@ -74,7 +65,7 @@ def lift_once(data: bytes) -> float:
 
 
 async def serving() -> dict[str, Any]:
-    """A server process over stdio: ready, hover, keystroke to diagnostics, memory with ten kernels open."""
+    """A server process over stdio: ready, hover, memory with ten kernels open."""
     ready: list[float] = []
     for _ in range(5):
         client = LanguageClient("latency", "1")
@@ -97,23 +88,11 @@ async def serving() -> dict[str, Any]:
         start = time.perf_counter()
         await client.text_document_hover_async(hover)
         hovers.append(time.perf_counter() - start)
-    keys: list[float] = []
-    for n in range(12):
-        edited = text.replace("const int lane", "const int lane" + " " * (n + 1), 1)
-        client.text_document_did_change(
-            t.DidChangeTextDocumentParams(
-                t.VersionedTextDocumentIdentifier(n + 2, uris[0]), [t.TextDocumentContentChangeWholeDocument(edited)]
-            )
-        )
-        start = time.perf_counter()
-        await _hints(client, uris[0])
-        keys.append(time.perf_counter() - start)
     memory = _memory(client)
     await _stop(client)
     return {
         "server ready": figures(ready),
         "hover": figures(hovers),
-        "keystroke to inlay hints": figures(keys),
         "server memory, ten kernels open, MB": round(memory / 1e6, 1),
     }
 
@@ -127,11 +106,6 @@ async def _initialize(client: LanguageClient) -> None:
 
 async def _pull(client: LanguageClient, uri: str) -> None:
     await client.text_document_code_lens_async(t.CodeLensParams(t.TextDocumentIdentifier(uri)))
-
-
-async def _hints(client: LanguageClient, uri: str) -> None:
-    whole = t.Range(t.Position(0, 0), t.Position(10**6, 0))
-    await client.text_document_inlay_hint_async(t.InlayHintParams(t.TextDocumentIdentifier(uri), whole))
 
 
 async def _stop(client: LanguageClient) -> None:
@@ -188,21 +162,35 @@ def adapting() -> dict[str, Any]:
     }
 
 
+def load() -> str:
+    """What else the machine was doing: wall-clock figures of a busy one say little about an idle one."""
+    return f"{os.getloadavg()[0]:.1f} runnable processes on average"
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "reading": reading,
+    "serving": lambda: asyncio.run(serving()),
+    "typing": lambda: {"typing": {"machine load while measured": load(), **asyncio.run(editing.typing())}},
+    "cancelling": cancelling,
+    "adapting": adapting,
+}
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", choices=PARTS, action="append")
     args = parser.parse_args()
-    record: dict[str, Any] = {
+    kept: dict[str, Any] = json.loads(args.out.read_text()) if args.only and args.out and args.out.exists() else {}
+    record: dict[str, Any] = kept | {
         "what": "latency of the tool, wall clock",
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "python": platform.python_version()},
     }
-    record |= reading()
-    record |= asyncio.run(serving())
-    record |= cancelling()
-    record |= adapting()
+    for name in args.only or PARTS:
+        record |= PARTS[name]()
     text = json.dumps(record, indent=1) + "\n"
     print(text, end="")
     if args.out:

@@ -4,6 +4,7 @@
 """
 
 from .build import check_shared, compile_contract, compile_source
+from .bundled import Expert, bundled_contracts, copy_expert, experts
 from .codes import PIP_INSTALL
 from .contract import (
     Contract,
@@ -23,15 +24,19 @@ __all__ = [
     "Arch",
     "Compiled",
     "Contract",
+    "Expert",
     "Instance",
     "KernelFigures",
     "LaunchShape",
     "Parameter",
+    "bundled_contracts",
     "check_shared",
     "compile_contract",
     "compile_source",
     "contract_beside",
+    "copy_expert",
     "evaluate_size",
+    "experts",
     "parse_arch",
     "parse_contract",
     "read_contract",

@@ -19,6 +19,7 @@ TASKS: dict[str, str] = {
     "verify": "cubridge_engine.pipeline.tasks:verify",
     "lift": "cubridge_engine.pipeline.tasks:lift",
     "read_spec": "cubridge_engine.pipeline.tasks:read_spec",
+    "spec_mask": "cubridge_engine.pipeline.tasks:spec_mask",
     "warm_up": "cubridge_engine.jobs.tasks:warm_up",
 }
 

@@ -189,6 +189,12 @@ ROWS: dict[str, Row] = {
         "a score_mod takes (score, b, h, q_idx, kv_idx), a mask_mod takes (b, h, q_idx, kv_idx)",
     ),
     "CB252": Row(E, "the file defines several {kind}s: {names}", "choose one with {flag} NAME"),
+    "CB253": Row(
+        E,
+        "keys and values are multiplied first, so no query meets a key: this is linear attention, which has no score",
+        "keep it in PyTorch: q (k^T v) is cheaper than any kernel that forms Sq x Sk scores; written (q k^T) v it has "
+        "scores and can be read",
+    ),
     # generality and the check
     "CB240": Row(N, "read for {sizes} only: {reason}", "use the shapes of the arguments instead of fixed numbers"),
     "CB241": Row(

@@ -12,7 +12,7 @@ from .cut_graph import CutGraph, Namer
 from .elements import Refused
 from .interpret import place, run, unplace
 from .leaves import elements_in
-from .lengths import FreeLength, Multilinear, Point, fake_arguments, free_lengths, multilinear, points
+from .lengths import FreeLength, Multilinear, Point, fake_arguments, free_lengths, multilinear, points, shapes_at
 from .program import Program
 from .recognise import Template
 from .trace import Graph, Line, trace
@@ -37,7 +37,7 @@ class Whole:
     lengths: tuple[FreeLength, ...]
     namer: Namer
     dropped: tuple[Line | None, ...] = ()  # the lines of outputs that are attention weights, and left out
-    graphs: dict[Values, Graph] = field(default_factory=dict[Values, Graph])
+    graphs: dict[object, Graph] = field(default_factory=dict[object, Graph])  # by outputs and shapes of the arguments
     traces: dict[Values, Trace] = field(default_factory=dict[Values, Trace])
     readings: dict[Values, tuple[Trace, list[Template]]] = field(
         default_factory=dict[Values, "tuple[Trace, list[Template]]"]
@@ -59,9 +59,10 @@ class Whole:
 
     def graph(self, values: Values) -> Graph:
         """The function traced at these lengths. Raises what the user's code or the tracer raises."""
-        if values not in self.graphs:
-            program = self.program
-            self.graphs[values] = trace(
+        program = self.program
+        key = (program.outputs, tuple(shapes_at(program, self.lengths, values)))
+        if key not in self.graphs:
+            self.graphs[key] = trace(
                 lambda *t: program.call(t),
                 program.path,
                 program.tensor_names,
@@ -70,7 +71,7 @@ class Whole:
                 layers=True,
                 flex=program.flex,
             )
-        return self.graphs[values]
+        return self.graphs[key]
 
     def read(self, values: Values) -> tuple[Trace, list[Template]]:
         """What the cores compute, read at these lengths (none should be 1). Raises Refused too."""
@@ -261,7 +262,7 @@ def _without_weights(whole: Whole) -> Whole:
     if not weights or not kept:
         return whole
     lines = tuple(graph.line(graph.outputs[n]) for n in weights)
-    return Whole(replace(program, outputs=kept), whole.lengths, whole.namer, lines)
+    return Whole(replace(program, outputs=kept), whole.lengths, whole.namer, lines, whole.graphs)
 
 
 def _of_fixed_width(whole: Whole) -> Whole:
@@ -277,7 +278,7 @@ def _of_fixed_width(whole: Whole) -> Whole:
     if len(kept) == len(whole.lengths):
         return whole
     program = replace(whole.program, outputs=None) if whole.dropped else whole.program
-    return _without_weights(Whole(program, kept, whole.namer))
+    return _without_weights(Whole(program, kept, whole.namer, graphs=whole.graphs))
 
 
 def _same_templates(found: Trace, templates: Sequence[Template]) -> None:

@@ -39,8 +39,7 @@ def plain_drop_in(program: Program, attention: Attention, derived: Derived, note
 
 def _head(program: Program, attention: Attention, derived: Derived, notes: Sequence[str]) -> list[str]:
     given = ", ".join([*(i.name for i in attention.inputs), derived.name])
-    lse = any(o.role == "lse" for o in attention.outputs)
-    returns = "(o [B, H, Sq, Dv], lse [B, H, Sq])" if lse else "o [B, H, Sq, Dv]"
+    returns = "(o [B, H, Sq, Dv], lse [B, H, Sq])" if _returns_lse(attention) else "o [B, H, Sq, Dv]"
     return [
         f'"""{program.entry} of {Path(program.path).name}, computed by a kernel that follows {derived.name}.',
         "",
@@ -53,6 +52,10 @@ def _head(program: Program, attention: Attention, derived: Derived, notes: Seque
         *notes,
         '"""',
     ]
+
+
+def _returns_lse(attention: Attention) -> bool:
+    return any(output.role == "lse" for output in attention.outputs)
 
 
 def _four(item: TensorInput) -> TensorInput:
@@ -75,7 +78,7 @@ def _body(attention: Attention, derived: Derived, names: Sequence[str]) -> list[
         f"    {derived.name} = {derived.call(name_of, by_role['q'], by_role['k'])}",
     ]
     call = f"kernel({', '.join([*names, derived.name])})"
-    if len(attention.outputs) == 1 and attention.outputs[0].role == "o":
+    if not _returns_lse(attention):
         return [*lines, f"return {_back(call, attention.outputs[0].axes, 'bhid')}"]
     results = [_back(o.role, o.axes, _ORDER[o.role]) for o in attention.outputs]
     return [*lines, f"o, lse = {call}", f"return {', '.join(results)}{',' if len(results) == 1 else ''}"]

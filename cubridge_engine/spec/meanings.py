@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.expr import Call, Const, Expr, Read, Var
 from ..ir.text_expr import print_expr
-from .attention import LineMeaning
+from .attention import Cut, LineMeaning
 from .elements import Elements
 from .nodes import Cat, Reduce, show, variables, walk
 from .recognise import Template
@@ -16,7 +16,20 @@ from .trace import Graph
 _LONGEST = 160
 _FUSED = "scaled_dot_product_attention"
 _PRODUCTS = frozenset({"bmm", "mm", "baddbmm", "addmm", _FUSED})
-_ORDER = ("layout", "index", "mask", "bias", "product", "score", "normaliser", "output", "unused")
+_ORDER = (
+    "before",
+    "after",
+    "nothing",
+    "layout",
+    "index",
+    "mask",
+    "bias",
+    "product",
+    "score",
+    "normaliser",
+    "output",
+    "unused",
+)
 
 
 def meanings(el: Elements, t: Template, source: str) -> tuple[LineMeaning, ...]:
@@ -31,8 +44,12 @@ def meanings(el: Elements, t: Template, source: str) -> tuple[LineMeaning, ...]:
     namer = _Namer(el, t)
     found: list[LineMeaning] = []
     said: set[str] = set()
+    for at in graph.idle:
+        by_line.setdefault(at[0] - 1, [])
     for line, nodes in sorted(by_line.items()):
         kinds = {kind: text for kind, text in _collected(_kinds(namer, nodes)) if text not in said}
+        if any(at[0] - 1 == line for at in graph.idle):
+            kinds["nothing"] = "dropout that is off: changes nothing"
         said |= set(kinds.values())
         if kinds and line < len(rows):
             ordered = sorted(kinds, key=_ORDER.index)
@@ -53,6 +70,20 @@ def _collected(found: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     if layouts:
         yield "layout", f"{', '.join(layouts)}: layout, type or sharing of heads"
     yield from kinds.items()
+
+
+def around(found: Sequence[LineMeaning], cut: Cut | None, source: str) -> tuple[LineMeaning, ...]:
+    """`found` with the lines before and after an attention that is a part of a function."""
+    if cut is None:
+        return tuple(found)
+    rows = source.split("\n")
+    by_line = {m.line: m for m in found if m.kinds != ("unused",)}
+    for kind, lines in (("before", cut.before), ("after", cut.after)):
+        for line in lines:
+            if line not in by_line:
+                text = rows[line].strip() if line < len(rows) else ""
+                by_line[line] = LineMeaning(line, text, (kind,), f"{kind} the attention: stays in PyTorch")
+    return tuple(by_line[line] for line in sorted(by_line))
 
 
 class _Namer:
@@ -81,7 +112,7 @@ def _kinds(namer: _Namer, nodes: Sequence[Any]) -> Iterator[tuple[str, str]]:
     graph = namer.el.graph
     pulled = [n for n in nodes if n in namer.el.visited]
     if not pulled:
-        if any(_is_shown(graph, n) for n in nodes):
+        if nodes and any(_is_shown(graph, n) for n in nodes):
             yield "unused", "does not reach the outputs that count"
         return
     for node in pulled:

@@ -88,6 +88,8 @@ def take_apart(el: Elements, expr: Expr, outs: list[Expr]) -> Parts:
 def _softmax_parts(el: Elements, expr: Expr, outs: list[Expr]) -> Parts:
     over, under = _flat(expr)
     sums = [f for f in over if isinstance(f, Reduce) and f.op == "sum"]
+    if any(_values_first(candidate, outs[-1]) for candidate in sums if outs):
+        raise Refused("CB253")
     for candidate in sums:
         up, down = _flat(candidate.body)
         value = _value_read(up, candidate.var, outs)
@@ -107,6 +109,20 @@ def _softmax_parts(el: Elements, expr: Expr, outs: list[Expr]) -> Parts:
     if len(sums) == 1 and sum(isinstance(f, Read) for f in _flat(sums[0].body)[0]) == 1:
         raise Refused("CB227")
     raise Refused("CB228", None, reason="the output is not a weighted sum of values over the keys")
+
+
+def _values_first(total: Reduce, feature: Expr) -> bool:
+    """True for ``sum_d f(q[i, d]) * (sum_j g(k[j, d]) * v[j, e])``: keys meet values before any query meets a key."""
+    products: list[Expr] = []
+    queries: list[Expr] = []
+    for f in _flat(total.body)[0]:
+        if total.var not in variables(f):
+            continue
+        whole = isinstance(f, Reduce) and isinstance(feature, Var) and feature.name in variables(f)
+        (products if whole else queries).append(f)
+    of_two = [p for p in products if len({e.tensor for e in walk(p) if isinstance(e, Read)}) > 1]
+    plain = [f for f in queries if not any(isinstance(e, Reduce) for e in walk(f))]
+    return bool(of_two) and bool(plain) and len(plain) == len(queries)
 
 
 def _value_read(over: list[Expr], key: str, outs: list[Expr]) -> Read | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from .flex_capture import with_captured
 from .flex_run import FlexCall, left_out, watching
 from .inputs import fake_inputs, without_data
 from .lines import lines_of
-from .meanings import meanings
+from .meanings import around, meanings
 from .program import Program, SpecError, TimeUp, brief, guarded, load, raised_line, span_of
 from .recognise import Template, recognise
 from .reference import eager
@@ -84,7 +85,7 @@ def read_spec(
 _TRACES = 9
 
 # Refusals that may only mean that the attention is a part of the function.
-_PERHAPS_A_PART = frozenset(f"CB{n}" for n in (221, 222, 224, 226, 227, 228, 229, 230, 231, 232, 233, 234, 242))
+_PERHAPS_A_PART = frozenset(f"CB{n}" for n in (221, 222, 224, 226, 227, 228, 229, 230, 231, 232, 233, 234, 242, 253))
 
 
 def _read(program: Program, head_dim: int | None) -> tuple[Attention, Program, Core | None]:
@@ -176,6 +177,23 @@ def _ran_into(program: Program, error: BaseException) -> SpecError:
     return SpecError(make("CB210", span_of(program.path, program.source, line), reason=brief(error)))
 
 
+# So many plans may fail before the one for the example's own sizes is tried.
+_BEFORE_THE_EXAMPLE = 2
+_SMALL = 1 << 24  # scores of an example that is checked in a moment
+
+
+def _is_small(plan: Plan) -> bool:
+    """True where all checks of a plan together take little time and memory."""
+    return sum(math.prod(sizes[n] for n in ("B", "H", "Sq", "Sk")) for sizes in plan.empty_at) < _SMALL
+
+
+def _more_telling(one: Exception | None, other: Exception) -> Exception:
+    """Of two failures the one to speak of: the first difference in values, else the last refusal, else the first."""
+    if isinstance(one, CheckFailed):
+        return one
+    return other if one is None or isinstance(other, (NotUnified, CheckFailed, Refused)) else one
+
+
 class Reader:
     """Reads one program: traces it, recognises the attention, and checks what was read."""
 
@@ -213,38 +231,45 @@ class Reader:
         except Refused as refused:
             raise self.refuse(refused) from None
         lines = lines_of(elements, first)
-        skeleton = replace(self.skeleton(graph, first, lines), meanings=meanings(elements, first, self.program.source))
+        skeleton, source = self.skeleton(graph, first, lines), self.program.source
+        skeleton = replace(skeleton, meanings=around(meanings(elements, first, source), skeleton.cut, source))
         if self.head_dim is not None and self.head_dim != first.sizes["D"]:
             same = first.sizes["D"] == first.sizes["Dv"]
             first.sizes["D"] = self.head_dim
             first.sizes["Dv"] = self.head_dim if same else first.sizes["Dv"]
+        attention, plan, failure = self.first_that_holds(skeleton, first)
+        return self.annotate(attention, plan, graph, failure)
+
+    def first_that_holds(self, skeleton: Attention, first: Template) -> tuple[Attention, Plan, Exception | None]:
+        """The attention by the most general plan that holds, and what was wrong with freer ones. Raises SpecError."""
         failure: Exception | None = None
         ended = False
-        for plan in self.plans(first):
+        failed = 0
+        plans = list(self.plans(first))
+        while plans:
+            # What does not hold at the example does not hold anywhere: no need to try all the plans.
+            asked = failed == _BEFORE_THE_EXAMPLE and _is_small(plans[-1])
+            plan = plans[-1] if asked else plans.pop(0)
+            failed += 1
             if ended and not {"Sq", "Sk"} <= plan.fixed.keys():
                 continue
             try:
                 attention = self.at_plan(skeleton, plan, first)
-            except (NotUnified, CheckFailed, Refused) as error:
-                failure = error if not isinstance(failure, CheckFailed) else failure
-                continue
             except Exception as error:
+                failure = _more_telling(failure, error)
                 # A table that ends before these lengths ends before all others, but for those that must be equal.
                 alike = ("Sq", "Sk") in plan.equal or first.sizes["Sq"] != first.sizes["Sk"]
                 ended = ended or (isinstance(error, IndexError) and alike)
-                failure = failure or error
+                if asked:
+                    break
                 continue
-            return self.annotate(attention, plan, graph, failure)
+            if not asked or len(plans) == 1:
+                return attention, plan, failure  # else a freer plan may hold as well
         if isinstance(failure, Refused):
             raise self.refuse(failure)
-        sizes, reason = (
-            (failure.sizes, failure.reason)
-            if isinstance(failure, CheckFailed)
-            else ("", brief(failure) if failure else "")
-        )
-        raise SpecError(
-            make("CB242", self.span(self.program.line), sizes=sizes or _show_sizes(first.sizes), reason=reason)
-        )
+        sizes = failure.sizes if isinstance(failure, CheckFailed) else _show_sizes(first.sizes)
+        reason = failure.reason if isinstance(failure, CheckFailed) else brief(failure) if failure else ""
+        raise SpecError(make("CB242", self.span(self.program.line), sizes=sizes, reason=reason))
 
     def refuse_never(self, graph: Graph) -> None:
         """Randomness anywhere, and data-dependent branches, are refused wherever they stand."""

@@ -86,8 +86,15 @@ def _mixes(found: set[Reduce]) -> bool:
         isinstance(f, Reduce) and sum(isinstance(g, Read) for g in factors(f.body)[0]) == 2
         for e in found
         for t in terms(e.body)
-        for f in [g for h in factors(t[1])[0] for g in walk(h)]
+        for f in [g for h in factors(t[1])[0] if not _is_attention(h) for g in walk(h)]
         if len({g.tensor for g in walk(f) if isinstance(g, Read)}) == 2
+    )
+
+
+def _is_attention(factor: Expr) -> bool:
+    """A weighted sum with an exponential in its weights: the result of an attention before this one."""
+    return any(
+        isinstance(e, Reduce) and any(isinstance(x, Call) and x.op == "exp" for x in walk(e)) for e in walk(factor)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import warnings
@@ -55,6 +56,10 @@ def make_mode(path: str) -> Any:
     _plain: list[ExitStack] = []
 
     class Mode(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.idle: list[Line] = []  # where a dropout that drops nothing was called
+
         def __enter__(self) -> Any:
             inner = ExitStack()
             inner.enter_context(uncompiled())
@@ -79,6 +84,8 @@ def make_mode(path: str) -> Any:
             line = caller_line(path)
             if line is None:
                 return func(*args, **kwargs)
+            if func is torch.nn.functional.dropout and not (kwargs.get("p") and kwargs.get("training")):
+                self.idle.append(line)
             with traceback.annotate({_KEY: line}):
                 return func(*args, **kwargs)
 
@@ -99,6 +106,7 @@ class Graph:
         self.types: dict[str, str] = {}
         self.qkv_like: frozenset[str] = frozenset()
         self.flex = False  # flex_attention was called
+        self.idle: tuple[Line, ...] = ()  # where a dropout that drops nothing was called
         self._node_type = torch.fx.Node
         self._input: dict[Any, str] = {}
         self._dependence: dict[Any, frozenset[str]] = {}
@@ -185,6 +193,17 @@ def decompositions(layers: bool = False) -> dict[Any, Any]:
     """The default table, keeping whole what is easier to read whole. `layers`: those of a network too."""
     import torch
 
+    operators = torch._C._dispatch_get_all_op_names()  # pyright: ignore[reportPrivateUsage]
+    return _decompositions(layers, len(operators))
+
+
+@functools.lru_cache(maxsize=4)
+def _decompositions(layers: bool, _operators: int) -> dict[Any, Any]:
+    """The table for as many operators as are registered: a spec may import a library with operators of its own. Making
+    it takes a good part of the time of a trace, and there are many traces.
+    """
+    import torch
+
     table: Any = torch.export.default_decompositions()
     aten = torch.ops.aten
     for op in (
@@ -199,7 +218,7 @@ def decompositions(layers: bool = False) -> dict[Any, Any]:
         packet, overload = name.split(".")
         if hasattr(aten, packet):
             table.pop(getattr(getattr(aten, packet), overload), None)
-    return table
+    return dict(table.items())
 
 
 def trace(
@@ -241,7 +260,7 @@ def trace(
         exported = _export(Wrapper(), tuple(inputs), not flex)
         exported = exported.run_decompositions(decompositions(layers))
     graph = Graph(exported, names)
-    graph.flex = flex
+    graph.flex, graph.idle = flex, tuple(mode.idle)
     return graph
 
 

@@ -60,7 +60,9 @@ _FIXED = f'''
 def {_AT}(tensor, *index):
     """tensor[index], each index taken into its axis: what is read beyond the ends is masked."""
     places = zip(index, tensor.shape, strict=True)
-    return tensor[tuple(torch.as_tensor(x, device=tensor.device).long().clamp(0, n - 1) for x, n in places)]
+    # A number stays one: as a tensor, it would have to come back from the device.
+    inside = (min(max(x, 0), n - 1) if isinstance(x, int) else x.long().clamp(0, n - 1) for x, n in places)
+    return tensor[tuple(inside)]
 
 
 def {_PACK}(live, whole):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -161,6 +161,8 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
         used = long if len(steps) == len(long) else tuple(range(len(axes))) if len(steps) == len(axes) else None
         if used is None:
             continue
+        if name:
+            used = _read_order(_index_uses(_expressions(kernel), param), _index_uses(_parts(attention), name), used)
         kept[param] = used
         strides[param] = steps
         stride_params[param] = {
@@ -173,6 +175,41 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
             full[axis] = step
         spec_strides[name] = tuple(full)
     return replace(binding, kept=kept, stride_params=stride_params, strides=strides, spec_strides=spec_strides)
+
+
+# What the index of an axis moves with; a KV head follows the head, a tile the rows or keys in it.
+_MOVES = {"b": "b", "h": "h", "hk": "h", "i": "i", "q0": "i", "qt": "i", "j": "j", "kv0": "j"}
+_Uses = tuple[frozenset[str], ...]
+
+
+def _index_uses(exprs: Iterable[Expr], tensor: str) -> _Uses:
+    """For each index of the reads of a tensor: what it moves with, over all reads of as many indices as the first."""
+    reads = [e for expr in exprs for e in walk(expr) if isinstance(e, Read) and e.tensor == tensor]
+    count = len(reads[0].index) if reads else 0
+    uses = [frozenset[str]() for _ in range(count)]
+    for read in reads:
+        for n, index in enumerate(read.index if len(read.index) == count else ()):
+            uses[n] |= {_MOVES[name] for name in free_vars(index) if name in _MOVES}
+    return tuple(uses)
+
+
+def _read_order(mine: _Uses, spec: _Uses, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """`axes` of the spec's tensor in the order of the kernel's indices.
+
+    An address is a sum, so a lifted read has its indices in an order of its own; the spec's are in the order of the
+    tensor's axes, which may be ``[Sq, H, Sk]``. They belong together when they move with the same things.
+    """
+    if len(mine) != len(axes) or len(spec) <= max(axes, default=0):
+        return axes
+    return max(
+        itertools.permutations(axes), key=lambda order: sum(spec[a] == m for a, m in zip(order, mine, strict=True))
+    )
+
+
+def _parts(attention: Attention) -> list[Expr]:
+    """Every expression of the spec that may read a tensor."""
+    found = (attention.score, attention.mask, attention.sink, attention.divisor)
+    return [expr for expr in found if expr is not None]
 
 
 # ---- scales and flags
@@ -245,14 +282,17 @@ def _flags(
 
 
 def indexed_operands(kernel: Kernel, binding: Binding, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Extra tensors (by parameter) with the axes that the program indexes: without those of one element, or flat."""
+    """Extra tensors (by parameter) with the axes that the program indexes, in its order: without those of one element,
+    or flat.
+    """
     reads = [e for expr in _expressions(kernel) for e in walk(expr) if isinstance(e, Read)]
     counts = {read.tensor: len(read.index) for read in reads}
     result: dict[str, Any] = {}
     for name, array in tensors.items():
         used = binding.kept.get(name, tuple(range(array.ndim)))
         if counts.get(name) == len(used):
-            result[name] = array.reshape([array.shape[axis] for axis in used])
+            ones = [axis for axis in range(array.ndim) if axis not in used]
+            result[name] = np.transpose(array, [*used, *ones]).reshape([array.shape[axis] for axis in used])
         else:
             result[name] = array.reshape(-1) if counts.get(name) == 1 else array
     return result

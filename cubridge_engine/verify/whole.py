@@ -6,7 +6,7 @@ passes, in which layout and order, and what it does with the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, make
-from ..ir.nodes import Kernel
 from ..results import WHOLE, CaseResult
 from ..spec import evaluate_attention, reference
 from ..spec.attention import Attention
 from ..spec.dropin import DropIn
 from ..spec.lengths import real_arguments
+from ..transfer.tile_lists import COUNT, PARTIAL
+from .bindings import tile_arrays
 from .case_result import executed_case
 from .grid import Case
 from .inputs import CANONICAL, outputs_by_role, roles, to_numpy
@@ -92,11 +93,13 @@ def whole_case(drop_in: DropIn, kernel: Callable[..., Any], dtype: str) -> tuple
 
 
 def plain_case(drop_in: DropIn, kernel: Callable[..., Any], plan: Plan) -> tuple[CaseResult, tuple[Diagnostic, ...]]:
-    """The drop-in of a spec that is the attention alone, with `kernel`: a case of the grid again, by this way in."""
-    problem, dtype = plan.problem, plan.instance.dtype
-    prepared = problem.preparer.get(small_case(plan.cases, problem.kernel), dtype)
+    """The drop-in of a spec that is the attention alone: its list of tiles on all cases of the grid, and one of them
+    again with `kernel`, by this way in.
+    """
+    dtype, prepared = plan.instance.dtype, telling_case(plan)
     o, lse, reason = np.full(prepared.o.shape, np.nan), None, ""
     try:
+        _check_lists(drop_in, plan)
         got = outputs_by_role(drop_in.attention, drop_in.run(prepared.tensors, kernel))
         o, lse = got.get("o", prepared.o), got.get("lse")
     except Exception as error:
@@ -112,13 +115,53 @@ def plain_case(drop_in: DropIn, kernel: Callable[..., Any], plan: Plan) -> tuple
     return case, () if case.passed else (make("CB725", span, reason=reason),)
 
 
-def small_case(cases: Sequence[Case], kernel: Kernel) -> Case:
-    """The smallest problem with several tiles of rows and of keys."""
+def checked_tiles(tensors: Sequence[Any], wanted: Mapping[str, Array]) -> dict[str, Array]:
+    """The lists of tiles as the caller made them; `wanted` are those that the grid ran with. Raises TypeError,
+    ValueError.
+    """
+    if len(tensors) != len(wanted) or any(str(t.dtype) != "torch.int32" for t in tensors):
+        raise TypeError(f"the kernel takes {len(wanted)} int32 lists of tiles after its inputs")
+    made = {name: t.numpy() for name, t in zip(wanted, tensors, strict=True)}
+    for name, tiles in made.items():
+        if not np.array_equal(tiles, wanted[name]):
+            raise ValueError(f"{name} is not the list that follows from the mask")
+    return made
 
-    def rank(case: Case) -> tuple[bool, int]:
-        return case.Sq <= kernel.Br or case.Sk <= kernel.Bc, case.B * case.H * case.Sq * case.Sk
 
-    return min(cases, key=rank)
+def _check_lists(drop_in: DropIn, plan: Plan) -> None:
+    """Call the drop-in on all cases but the long ones, with a kernel that only looks at the list."""
+    import torch
+
+    lse = any(output.role == "lse" for output in drop_in.attention.outputs)
+    for case in plan.cases:
+        if case.long:
+            continue
+        prepared = plan.problem.preparer.get(case, plan.instance.dtype)
+        wanted = tile_arrays(plan.problem.binding, prepared.roles, case.sizes)
+
+        def kernel(*tensors: Any, wanted: Mapping[str, Array] = wanted, o: Array = prepared.o) -> Any:
+            checked_tiles(tensors[len(drop_in.attention.inputs) :], wanted)
+            result = torch.zeros(o.shape)
+            return (result, torch.zeros(o.shape[:3])) if lse else result
+
+        drop_in.run(prepared.tensors, kernel)
+
+
+def telling_case(plan: Plan) -> Prepared:
+    """The problem whose list has most kinds of tiles (left out, tested, attended whole); of several the smallest."""
+    kernel, binding = plan.problem.kernel, plan.problem.binding
+
+    def rank(prepared: Prepared) -> tuple[int, int]:
+        case = prepared.case
+        kinds = 0
+        for tiles in tile_arrays(binding, prepared.roles, case.sizes).values():
+            rows = tiles.reshape(-1, tiles.shape[-1])
+            count, partial = rows[:, COUNT], rows[:, PARTIAL]
+            left_out = count < -(-case.Sk // kernel.Bc)
+            kinds += sum(bool(kind.any()) for kind in (left_out, partial > 0, partial < count))
+        return -kinds, case.B * case.H * case.Sq * case.Sk
+
+    return min((plan.problem.preparer.get(c, plan.instance.dtype) for c in plan.cases if not c.long), key=rank)
 
 
 def _error(got: Sequence[Any], want: Sequence[Array]) -> float:
@@ -180,12 +223,13 @@ class SimulatedKernel:
             t.to(kind) if str(t.dtype) == f"torch.{own}" or i.role != "operand" else t
             for t, i in zip(tensors[:count], four.inputs, strict=True)
         ]
-        tiles = self._tiles(tensors[count:])
         problem = replace(self.plan.problem, attention=four)
         q, k, v = (given[[i.role for i in four.inputs].index(r)] for r in "qkv")
         case = Case(WHOLE, WHY, q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3])
         o = np.zeros((*q.shape[:3], v.shape[3]))
-        prepared = Prepared(case, dtype, given, roles(four, given), o, None, None, tiles=tiles)
+        by_role = roles(four, given)
+        tiles = checked_tiles(tensors[count:], tile_arrays(self.plan.problem.binding, by_role, case.sizes))
+        prepared = Prepared(case, dtype, given, by_role, o, None, None, tiles=tiles)
         launch = Launch(self.job, self.job.module(), replace(self.plan, problem=problem), prepared, self._schedule())
         run, refused = launch.start(False, lambda _done: None)
         self.found += [*refused, *(run.findings if run is not None else ())]
@@ -194,13 +238,6 @@ class SimulatedKernel:
             return result
         lse = run.outputs.get("LSE") if run is not None else None
         return result, torch.from_numpy(np.full(q.shape[:3], np.nan) if lse is None else lse.astype(np.float64))
-
-    def _tiles(self, tensors: Sequence[Any]) -> dict[str, Array]:
-        """The lists of tiles, as the caller made them. Raises TypeError for what is none."""
-        wanted = self.plan.problem.binding.tiles
-        if len(tensors) != len(wanted) or any(str(t.dtype) != "torch.int32" for t in tensors):
-            raise TypeError(f"the kernel takes {len(wanted)} int32 lists of tiles after its inputs")
-        return {name: t.numpy() for name, t in zip(wanted, tensors, strict=True)}
 
     def _schedule(self) -> Any:
         return self.plan.schedules[0]

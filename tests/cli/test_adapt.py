@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from cubridge_engine.lower import parse_header
 
@@ -59,3 +60,30 @@ def test_the_diff_format_is_a_patch(cubridge, kernel: Path, examples: Path) -> N
     changed = [row for row in out.splitlines() if row[:1] in "+-" and row[:3] not in ("+++", "---")]
     assert changed
     assert all(row.startswith("+// cubridge:") for row in changed), "a dormant feature needs no hunk, only a binding"
+
+
+def test_a_mask_that_data_decide_comes_with_its_drop_in(cubridge, examples: Path, tmp_path: Path) -> None:
+    kernel, out_path = examples.parent / "expert_kernels" / "flash_fwd_scalar" / "kernel.cu", tmp_path / "docs.cu"
+    spec = examples / "document_mask.py"
+    code, out, err = cubridge("adapt", kernel, spec, "-o", out_path, "--arch", "sm_80", "--format", "json")
+    assert code == 0, err
+    result = json.loads(out)
+    made = result["derived"]
+    assert len(made) == 1
+    assert made[0]["name"] == "kv_tiles"
+    assert made[0]["shape"] == ["B", "ceil(Sq / 32)", "2 + ceil(Sk / 32)"]
+    assert made[0]["bytes"] == 4 * 2 * 6 * 8, "B = 2, Sq = Sk = 192"
+    assert made[0]["built_by"] == "build_tile_list"
+
+    drop_in = tmp_path / "docs_drop_in.py"
+    assert result["drop_in_written"] == str(drop_in)
+    scope: dict[str, Any] = {}
+    exec(drop_in.read_text(), scope)
+    assert {"attention", "build_tile_list"} <= set(scope)
+    assert "  same_document = document_ids" in drop_in.read_text()
+
+    lines = [row for row in out_path.read_text().splitlines() if row.startswith("// cubridge: build ")]
+    assert len(lines) == 1
+    assert "kv_tiles = build_tile_list(q, k, document_ids)" in lines[0]
+    assert "docs_drop_in.py" in lines[0]
+    assert parse_header(out_path.read_text()).operands == {"document_ids": ("document_ids", ("B", "Sq"))}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cubridge_engine.cli.render import columns, failing_cases, next_step
-from cubridge_engine.results import CaseResult, CounterexampleResult, FileRef, Verification
+from cubridge_engine.cli.render import columns, derived_lines, failing_cases, next_step
+from cubridge_engine.results import Adaptation, CaseResult, CounterexampleResult, DerivedResult, FileRef, Verification
 
 
 def case(passed: bool) -> CaseResult:
@@ -51,3 +51,17 @@ def test_the_next_step_depends_on_what_happened() -> None:
     steps |= {next_step(verification("compiled", 0), None), next_step(verification("gpu", 0), None)}
     assert len(steps) == 4
     assert "doctor" in next_step(verification("ir", 3), None)
+
+
+def test_a_tensor_that_the_caller_makes_is_named_with_its_bytes() -> None:
+    file = FileRef(path="k.cu", name="k.cu", sha256="")
+    shape = ("B", "ceil(Sq / 64)", "2 + ceil(Sk / 64)")
+    row = DerivedResult(
+        name="kv_tiles", what="", dtype="int32", shape=shape, bytes=33_280, sizes={}, built_by="build_tile_list"
+    )
+    made = Adaptation(command="adapt", level="ir", applicability="verified", kernel=file, spec=file, derived=(row,))
+    assert derived_lines(made.model_copy(update={"drop_in_written": "out_drop_in.py"})) == [
+        "  kv_tiles: int32 [B, ceil(Sq / 64), 2 + ceil(Sk / 64)], at most 33 kB at the example's lengths; "
+        "built by build_tile_list of out_drop_in.py"
+    ]
+    assert derived_lines(made.model_copy(update={"derived": ()})) == []

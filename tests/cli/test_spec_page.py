@@ -18,6 +18,7 @@ def attention(q, k, v, slopes):
     s = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     s = s + slopes[:, None, None] * (j - i)
     s = s.masked_fill((j > i) | (i - j >= 40), float("-inf"))
+    s = torch.nn.functional.dropout(s, p=0.0)
     return torch.softmax(s, -1).to(v.dtype) @ v
 
 
@@ -41,6 +42,7 @@ def test_the_page(cubridge, spec, tmp_path: Path) -> None:
     assert any(" ".join(r.split()) == "x = s * 0.125 + slopes[h] * (j - i) where line 9" for r in rows)
     assert any("slopes[H]" in r and "16 bytes" in r for r in rows)
     assert any(r.startswith("    10  s = s.masked_fill") and "mask: j > i | i - j >= 40" in r for r in rows)
+    assert any(r.startswith("    11  s = torch.nn.functional.dropout") and "changes nothing" in r for r in rows)
     assert any("of all pairs are attended" in r for r in rows)
     assert "\x1b" not in out, "no colour in a pipe"
     root = ElementTree.parse(picture).getroot()

@@ -28,7 +28,18 @@ def test_every_package_is_installed():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     listed = set(config["tool"]["setuptools"]["packages"])
     found = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "cubridge_engine").rglob("__init__.py")}
-    assert found | {"cubridge_server"} == listed
+    without_code = {"cubridge_engine.expert_kernels"}  # kernels and their contracts, for who has no checkout
+    assert found | {"cubridge_server"} | without_code == listed
+
+
+def test_the_bundled_kernels_go_with_the_package_and_with_the_extension():
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert config["package-dir"]["cubridge_engine.expert_kernels"] == "expert_kernels"
+    patterns = config["package-data"]["cubridge_engine.expert_kernels"]
+    files = [p for p in (ROOT / "expert_kernels").rglob("*") if p.is_file()]
+    assert files
+    assert all(any(p.relative_to(ROOT / "expert_kernels").match(pattern) for pattern in patterns) for p in files)
+    assert "!expert_kernels/*/*" in (ROOT / ".vscodeignore").read_text().splitlines()
 
 
 def test_every_code_has_a_sentence_and_a_way_out():

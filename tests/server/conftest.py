@@ -18,6 +18,7 @@ from lsprotocol import types as t
 from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
 
 KERNEL = Path("expert_kernels/flash_fwd_sm80/kernel.cu")
+SENTENCE = 2  # which lens of a kernel says what it computes; before it are Adapt and Verify
 SPECS = ("gemma2_softcap_window.py", "causal_bottom_right.py")
 
 
@@ -129,6 +130,7 @@ def modern(*, diff_editor: bool) -> t.ClientCapabilities:
     assert capabilities.workspace
     capabilities.text_document.diagnostic = t.DiagnosticClientCapabilities(related_document_support=True)
     capabilities.text_document.inlay_hint = t.InlayHintClientCapabilities()
+    capabilities.workspace.inlay_hint = t.InlayHintWorkspaceClientCapabilities(refresh_support=True)
     capabilities.workspace.diagnostics = t.DiagnosticWorkspaceClientCapabilities(refresh_support=True)
     capabilities.workspace.did_change_watched_files = None
     capabilities.workspace.configuration = None

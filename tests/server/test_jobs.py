@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import time
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from lsprotocol import types as t
 from pygls.exceptions import JsonRpcException
 
-from .conftest import SPECS, Session, Start, plain, until
+from .conftest import SENTENCE, SPECS, Session, Start, plain, until
 from .test_reading import line_of, ready
 
 ADAPTED_TO = "causal_bottom_right.py"  # the kernel's own mask: the cheapest adaptation there is
@@ -70,6 +71,26 @@ async def test_adapt_gives_the_extension_text_edits_and_report(shared: Session) 
     stages = [getattr(report, "message", "") for report in shared.client.progress_reports["mine"]]
     assert len([message for message in stages if message]) >= 3
     assert shared.path.read_text() == text  # the file is the user's until Accept
+    if result["level"] == "simulated":
+        await _costs_are_shown_for_the_adapted_text_alone(shared, text, result["text"])
+
+
+async def _costs_are_shown_for_the_adapted_text_alone(shared: Session, text: str, adapted: str) -> None:
+    needle = "ldmatrix_x4(kf"
+
+    async def hover(shown: str, needle: str) -> str:
+        await shared.problems()  # waits for the reading of the present text
+        return await shared.hover(line_of(shown, needle))
+
+    assert "of instructions" not in await hover(text, needle), "the text that is open was not simulated"
+    shared.change(adapted)  # as Accept does
+    found = await hover(adapted, needle)
+    cost = r"shared 64 KiB per CTA and KV tile, no bank conflict, [\d.]+ % of instructions, lanes 100 % active"
+    assert re.search(cost, found), found
+    assert "in the simulator" in found
+    assert re.search(r"global .* per CTA, ", await hover(adapted, "lse[row] ="))
+    shared.change(adapted + "\n// typed since")
+    assert "of instructions" not in await hover(adapted, needle)
 
 
 async def test_adapt_edits_in_place_only_with_confirmation(start: Start) -> None:
@@ -116,7 +137,7 @@ async def test_verify_reports_a_difference_in_both_files_until_one_changes(share
     assert any(place.location.uri == spec for place in related)
     assert all(item.data and item.data["help"] for item in found if isinstance(item.data, dict))
     titles = [lens.command.title for lens in await shared.lenses() if lens.command]
-    assert titles[0].endswith(f"differs from {WINDOW}")
+    assert titles[SENTENCE].endswith(f"differs from {WINDOW}")
     shared.change(text + "\n")
     assert not [item for item in await shared.diagnostics() if str(item.code).startswith("CB7")]
 
@@ -217,11 +238,33 @@ def _alive(pid: int) -> bool:
     return False
 
 
-async def test_unsaved_changes_are_refused(shared: Session) -> None:
-    shared.open(shared.path.read_text() + "\n")
+async def test_what_is_not_saved_is_adapted_as_the_editor_has_it(shared: Session) -> None:
+    """Kernel and spec both: the files on disk would give another result, and stay as they are."""
+    text = shared.open(shared.path.read_text().replace("const int lane", "const  int lane", 1) + "// not saved\n")
+    spec = shared.folder / ADAPTED_TO
+    saved = spec.read_text()
+    spec.write_text("def attention(q, k, v):\n    return q +\n")
+    item = t.TextDocumentItem(shared.spec(ADAPTED_TO), "python", 1, saved)
+    shared.client.text_document_did_open(t.DidOpenTextDocumentParams(item))
+    reply = await shared.command("cubridge.adapt", spec=shared.spec(ADAPTED_TO), options=QUICK)
+    assert reply["state"] == "done", reply["message"]
+    adapted = reply["result"]["text"]
+    assert adapted.endswith("// not saved\n")
+    assert "const  int lane" in adapted
+    assert "const  int lane" not in shared.path.read_text()
+    assert text.endswith("// not saved\n")
+    identifier = t.TextDocumentIdentifier(shared.spec(ADAPTED_TO))
+    shared.client.text_document_did_close(t.DidCloseTextDocumentParams(identifier))
+    reply = await shared.command("cubridge.adapt", spec=shared.spec(ADAPTED_TO), options=QUICK)
+    assert reply["state"] == "refused"  # closed: now the broken file on disk is the spec
+
+
+async def test_a_kernel_that_is_no_file_yet_is_refused(shared: Session) -> None:
+    shared.uri = "untitled:kernel.cu"
+    shared.open("__global__ void k() {}\n")
     reply = await shared.command("cubridge.adapt", spec=shared.spec(ADAPTED_TO))
     assert reply["state"] == "refused"
-    assert reply["message"].startswith("CB078: kernel.cu has changes that are not saved")
+    assert reply["message"].startswith("CB078: kernel.cu was never saved")
 
 
 async def test_a_missing_spec_is_refused(shared: Session) -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 from lsprotocol import types as t
 
-from .conftest import SPECS, Session, Start, until
+from .conftest import SENTENCE, SPECS, Session, Start, until
 
 SYNTAX_ERROR = "float x = = 1;"
 
@@ -18,6 +18,11 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
 
 def line_of(text: str, needle: str) -> int:
     return next(number for number, line in enumerate(text.split("\n")) if needle in line)
+
+
+def first_line_of(text: str) -> int:
+    """The line of the kernel's definition, its template line."""
+    return line_of(text, "__global__") - 1
 
 
 async def ready(session: Session) -> t.CodeLens:
@@ -35,18 +40,33 @@ async def test_hover_shows_the_cuir_of_the_line(shared: Session) -> None:
     assert await shared.hover(0) == ""  # a comment means nothing
 
 
+async def test_a_line_that_leads_to_a_step_shows_that_step(shared: Session) -> None:
+    text = shared.open()
+    await ready(shared)
+    card = await shared.hover(line_of(text, "ldmatrix_x4(kf"))
+    assert card.startswith("_In the block of the step on line 240:_")
+    assert "S = Q·Kᵀ" in card
+    assert await shared.hover(line_of(text, "const int stage = tile & 1;")) == ""  # of no step in particular
+
+
 async def test_lens_says_what_the_kernel_computes_its_tiles_and_level(shared: Session) -> None:
     text = shared.open()
     lenses = await shared.lenses()
     titles = [lens.command.title for lens in lenses if lens.command]
-    assert "attention" in titles[0]
-    assert "64x64" in titles[0]
-    assert titles[0].endswith("lifted")
+    assert "attention" in titles[SENTENCE]
+    assert "64x64" in titles[SENTENCE]
+    assert titles[SENTENCE].endswith("lifted")
     assert [lens.command.command for lens in lenses if lens.command] == [
-        "cubridge.showIr",
         "cubridge.adapt",
         "cubridge.verify",
+        "cubridge.showIr",
+        "cubridge.revealLine",
     ]
+    post = lenses[-1]
+    assert post.command
+    summary, _, _ = titles[SENTENCE].rpartition(" · ")
+    assert post.range.start.line == 0
+    assert post.command.title == f"flash_fwd_sm80: {summary} → line {first_line_of(text) + 1}"
     first = lenses[0].range.start.line
     assert text.split("\n")[first].startswith("template")
     assert "__global__" in text.split("\n")[first + 1]
@@ -116,6 +136,17 @@ async def test_syntax_errors_are_pulled_with_code_and_line_and_go_away(shared: S
     assert all(item.source == "cubridge" and item.message.count("\n") == 0 for item in found)
     shared.change(text)
     assert await shared.problems() == []
+
+
+async def test_a_name_that_is_not_declared_is_one_diagnostic_with_its_places(shared: Session) -> None:
+    text = shared.path.read_text()
+    declared = next(line for line in text.split("\n") if "const int lane =" in line)
+    shared.open(text.replace(declared, "", 1))
+    found = [item for item in await shared.diagnostics() if "lane is not declared" in item.message]
+    assert len(found) == 1
+    places = [item.location.range.start.line for item in found[0].related_information or []]
+    assert len(places) >= 5
+    assert min(places) > found[0].range.start.line
 
 
 async def test_a_client_that_cannot_pull_gets_them_pushed(start: Start) -> None:

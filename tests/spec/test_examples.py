@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_engine.diagnostics import Severity
+from cubridge_engine.ir.text_expr import print_expr
 from cubridge_engine.spec import read_spec
 
 from .test_read_table import same
@@ -64,9 +65,12 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
     ),
     "per_head_loop": ("s / 8.0", "j <= i", "-inf", GQA, None, "none"),
     "prefix_lm": ("s / 8.0", "j < 40 | j <= i", "-inf", "h", None, "none"),
+    "relu_attention": ("relu(s / 8.0)", "j <= i", "0.0", "h", None, "none"),
+    "retention": ("s / 8.0 * pow(1.0 - pow(2.0, -5.0 - h), max(i - j, 0))", "j <= i", "0.0", "h", None, "none"),
     "sdpa_gqa_custom_scale": ("s / 128.0", None, "-inf", GQA, None, "none"),
     "sdpa_with_bias": ("s / 8.0 + pair_bias[h, i, j]", None, "-inf", "h", None, "none"),
     "shared_question": ("s / 8.0", "j <= i & i < last_row[b, j]", "-inf", "h", None, "nan"),
+    "sigmoid_attention": ("sigmoid(s / 8.0 - log(float(Sk)))", BOTTOM_RIGHT, "0.0", "h", None, "computed"),
     "streaming_llm": (
         "s / 8.0",
         f"{BOTTOM_RIGHT} & (i + Sk - Sq - j < 96 | j < 4)",
@@ -79,6 +83,13 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
     "tree_mask": ("s / 8.0", "j < Sk - Sq | ancestors[i, max(j - (Sk - Sq), 0)]", "-inf", GQA, None, "zero"),
     "varlen_cu_seqlens": ("s / 8.0", "sequence[i] == sequence[j] & j <= i", "-inf", "h", None, "none"),
     "vit_fused_qkv": ("s / 8.0", None, "-inf", "h", None, "none"),
+}
+
+# Weights that are no softmax: the normaliser, and the divisor over the row sum l.
+WEIGHTS: dict[str, tuple[str, str | None]] = {
+    "relu_attention": ("none", None),
+    "retention": ("sum", "max(abs(l), 1.0)"),
+    "sigmoid_attention": ("none", None),
 }
 
 
@@ -105,6 +116,8 @@ def test_example(name: str) -> None:
     if attention.sink is not None and sink is not None:
         same(attention.sink, sink)
     assert attention.empty_rows == empty
+    divisor = None if attention.divisor is None else print_expr(attention.divisor)
+    assert (attention.normaliser, divisor) == WEIGHTS.get(name, ("softmax", None))
     source = (EXAMPLES / f"{name}.py").read_bytes()
     for part, span in attention.spans.items():
         assert source[span.start : span.end].strip(), part

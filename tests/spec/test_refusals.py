@@ -100,7 +100,14 @@ CASES: dict[str, tuple[str, str, str]] = {
         "CB227",
         "sigmoid",
     ),
-    "linear": (spec_text(body("return q @ (k.mT @ v)")), "CB227", "q @"),
+    "linear": (spec_text(body("return q @ (k.mT @ v)")), "CB253", "q @"),
+    "linear, normalised": (
+        spec_text(
+            body("q, k = F.elu(q) + 1, F.elu(k) + 1", "return (q @ (k.mT @ v)) / (q @ k.sum(2)[..., None])"),
+        ),
+        "CB253",
+        "q @",
+    ),
     "no product": (spec_text(body("return q + k + v")), "CB228", "q + k"),
     "softplus on scores": (spec_text(body(QKV, "s = torch.erfinv(s)", "return s.softmax(-1) @ v")), "CB229", "erfinv"),
     "differential": (spec_text(body(QKV, "return (s.softmax(-1) - (2 * s).softmax(-1)) @ v")), "CB233", "softmax"),
@@ -122,6 +129,63 @@ def test_refuses(name: str, read: Callable[..., SpecResult]) -> None:
     line = text.split("\n")[span.line]
     assert word in line
     assert line.encode()[span.column : span.end_column].strip()
+
+
+def test_keys_first_is_not_said_of_a_product_with_projected_values(read: Callable[..., SpecResult]) -> None:
+    """(p v) w is an attention with a projection, whatever the order of the products."""
+    text = spec_text(body(QKV, "return s.softmax(-1) @ (v @ w)", args=", w"), SQUARE, "torch.randn(32, 32)")
+    assert [d.code for d in read(text).diagnostics if d.code == "CB253"] == []
+
+
+def test_two_layers_are_one_kernel_called_twice(read: Callable[..., SpecResult]) -> None:
+    lines = ("o = F.scaled_dot_product_attention(q, k, v)", "return F.scaled_dot_product_attention(o, k, v)")
+    result = read(spec_text(body(*lines)))
+    assert result.attention is not None, [d.message for d in result.diagnostics]
+    assert result.attention.cut is not None
+    assert result.attention.cut.calls == 2
+
+
+def test_a_reading_that_fails_at_the_example_is_not_tried_at_all_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each plan costs seconds; the example's own sizes tell after a few."""
+    from cubridge_engine.spec.check import CheckFailed
+    from cubridge_engine.spec.program import SpecError, load
+    from cubridge_engine.spec.read import Reader
+
+    program = load(str(Path(__file__).parents[2] / "examples" / "causal_sdpa.py"), "attention", 20.0)
+    tried: list[dict[str, int]] = []
+
+    def wrong(_self: Reader, _skeleton: object, plan: object, _first: object) -> None:
+        tried.append(plan.fixed)  # type: ignore[attr-defined]
+        raise CheckFailed({"Sq": 3}, "it differs")
+
+    monkeypatch.setattr(Reader, "at_plan", wrong)
+    with pytest.raises(SpecError) as refused:
+        Reader(program, None).read()
+    assert refused.value.diagnostic.code == "CB242"
+    assert len(tried) == 3
+    assert {"B", "H", "Hkv", "Sq", "Sk"} <= tried[-1].keys()
+
+
+def test_waiting_is_limited_by_the_clock(read: Callable[..., SpecResult]) -> None:
+    text = "import time\n" + spec_text(body("time.sleep(60)", "return q"))
+    result = read(text, time_limit=1.0)
+    assert [d.code for d in result.diagnostics] == ["CB211"]
+    assert "sleep" in text.split("\n")[result.diagnostics[0].span.line]  # type: ignore[union-attr]
+
+
+def test_time_that_other_processes_take_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that runs three times as fast as the work is that of a busy machine."""
+    import time
+
+    from cubridge_engine.spec.program import TimeUp, guarded
+
+    real = time.thread_time
+    monkeypatch.setattr(time, "thread_time", lambda: real() / 3)
+    began = real()
+    with pytest.raises(TimeUp), guarded("spec.py", 0.2):
+        while real() - began < 20:
+            pass
+    assert 0.6 <= real() - began < 20
 
 
 def test_infinite_loop_names_the_line(read: Callable[..., SpecResult]) -> None:

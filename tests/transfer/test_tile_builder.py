@@ -118,6 +118,21 @@ def test_the_whole_mask_is_never_held():
     assert seen.most == 2**17, "a band of Q tiles, where Sq x Sk is 2**22"
 
 
+def test_everything_is_on_the_device_of_q():
+    """No tensor of the host meets one of the device, and no number is fetched from it but the longest row."""
+    mask, operands = MASKS["random eviction"]
+    attention = make_attention(mask=f"{mask} | max(evicted_at[b, h, i], 3) > j & not(i == 2)", operands=operands)
+    derived = tile_builder("kv_tiles", tile_list_of(attention.mask, 16, 16), attention)
+    longest = "max(int(count.max()) if count.numel() else 0, 1)"
+    assert longest in derived.source
+    scope = {"torch": torch}
+    exec(derived.source.replace(longest, "3"), scope)  # without data there is no longest row
+    q = torch.empty(2, 2, 40, 8, device="meta")
+    rows = scope[derived.function](q, q, torch.empty(2, 2, 40, dtype=torch.int32, device="meta"))
+    assert rows.device.type == "meta"
+    assert tuple(rows.shape) == (2, 2, 3, 5)
+
+
 def program():
     return Program("spec.py", "", "attention", lambda *_: None, (), (), 1)
 

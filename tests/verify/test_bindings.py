@@ -81,3 +81,36 @@ def test_axes_of_one_element_are_left_out_as_in_the_kernel(make_attention, flash
     assert bound.binding.stride_params == {"extra": {"step": 2}}
     array = np.arange(12.0).reshape(1, 1, 3, 4)
     assert indexed_operands(kernel, bound.binding, {"extra": array})["extra"].shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("axes", "index", "strides", "order"),
+    [
+        (("Sq", "H", "Sk"), "h, i, j", "along_h | along_i | 1", (1, 0, 2)),
+        (("Sk", "Sq", "H"), "i, j, h", "along_i | along_j | 1", (1, 0, 2)),
+        (("H", "1", "Sk", "Sq"), "h, j, i", "along_h | along_j | 1", (0, 2, 3)),
+        (("Hkv", "Sq", "Sk"), "hk, i, j", "along_h | along_i | 1", (0, 1, 2)),
+    ],
+)
+def test_axes_are_bound_by_what_their_index_moves_with(
+    make_attention, flash: str, axes: tuple[str, ...], index: str, strides: str, order: tuple[int, ...]
+) -> None:
+    """The indices of a lifted read are in an order of their own; strides belong to the axes of the spec's tensor."""
+    import numpy as np
+
+    letters = {"Sq": "i", "Sk": "j", "H": "h", "Hkv": "h // (H // Hkv)", "1": "0"}
+    names = [s for s in strides.split(" | ") if s != "1"]
+    params = "".join(f'\n  param {8 + n} {name} : "int" : scalar' for n, name in enumerate(names))
+    text = with_bias(flash).replace('\n  param 8 step : "int" : scalar', params)
+    text = text.replace("strides extra = step | 1", f"strides extra = {strides}").replace("[i, j]", f"[{index}]")
+    bias = TensorInput("bias", "operand", axes, "float32", 3)
+    spec = make_attention(f"s * 0.3 + bias[{', '.join(letters[a] for a in axes)}]", operands=(bias,))
+    kernel = parse_kernel(text)
+    binding = bind_kernel(kernel, spec, Given()).binding
+    assert binding.kept == {"extra": order}
+    assert binding.stride_params == {"extra": dict(zip(names, order, strict=False))}
+    extents = {"Sq": 3, "Sk": 4, "H": 2, "Hkv": 2, "1": 1}
+    array = np.arange(24.0).reshape([extents[a] for a in axes])
+    seen = indexed_operands(kernel, binding, {"extra": array})["extra"]
+    assert seen.shape == tuple(extents[axes[n]] for n in order)
+    assert seen[1, 0, 1] == array[tuple({order[0]: 1, order[2]: 1}.get(n, 0) for n in range(len(axes)))]

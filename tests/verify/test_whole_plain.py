@@ -83,8 +83,7 @@ def test_the_list_of_the_drop_in_makes_the_kernel_compute_the_spec(bench: Bench)
     assert case.passed
     assert (found, inside) == ((), [])
     assert case.name == "whole module"
-    assert case.sizes["Sq"] > 32, "more than one Q tile, and more than one KV tile"
-    assert case.sizes["Sk"] > 32
+    assert case.sizes["Sk"] > 64, "some tile is left out, one is tested, one is attended whole"
     assert 0 < float(case.worst_o) < case.tolerance
 
 
@@ -92,7 +91,7 @@ WRONG = {
     "a tile is left out": ("out[..., 0] = count\n", "out[..., 0] = count.clamp(max=1)\n"),
     "all tiles are said to be attended whole": ("out[..., 1] = (live & ~whole).sum(-1)", "out[..., 1] = 0"),
     "tiles that are attended in part are taken for empty": ("tiles.any(3).any(1)", "tiles.all(3).all(1)"),
-    "the ids of another row": ("at(document_ids, b, i)", "at(document_ids, b, i + 1)"),
+    "ids compared by order": (" == at(document_ids, b, j)", " >= at(document_ids, b, j)"),
     "64-bit numbers": ("dtype=torch.int32, device=live.device", "dtype=torch.int64, device=live.device"),
     "the list is not passed": ("v, document_ids, kv_tiles)\n", "v, document_ids)\n"),
 }

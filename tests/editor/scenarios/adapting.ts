@@ -1,0 +1,118 @@
+// Adapting by lens and by keyboard: the diff, its four ways out, and the file on disk against the command line's.
+import { readFileSync } from "node:fs";
+import type { Scenario, Trial } from "../trial";
+import { JOB, lineOf, LATER, type Workbench } from "../workbench";
+import { until } from "../until";
+import { panel } from "../webviews";
+import { inAllThemes } from "./looks";
+
+const KERNEL = "scalar/kernel.cu";
+const SPEC = "causal_bottom_right.py";
+const DIFF = new RegExp(`kernel\\.cu ↔ adapted to ${SPEC}`);
+
+export const adapting: Scenario = {
+  name: "adapting",
+  async run(trial: Trial): Promise<void> {
+    const window = await trial.step("open a kernel", () => trial.open(KERNEL));
+    const original = readFileSync(window.path(KERNEL), "utf8");
+    const wanted = await trial.step("the command line adapts", () => {
+      trial.cubridge("adapt", window.path(KERNEL), window.path(`specs/${SPEC}`), "-o", window.path("wanted.cu"));
+      return Promise.resolve(readFileSync(window.path("wanted.cu"), "utf8"));
+    });
+    await trial.step("lens: pick a spec", () => adaptByLens(trial, window));
+    await trial.step("the diff", async () => {
+      await window.outcome(window.tab(DIFF), JOB);
+      await window.page.locator(".monaco-diff-editor .modified .view-line").first().waitFor();
+    });
+    await trial.picture("diff");
+    await trial.step("save the adapted kernel as a new file", () => saveAs(window, "scalar/kernel_causal.cu", wanted));
+    await trial.step("discard", async () => {
+      await window.tab(DIFF).click();
+      await window.command("CuBridge: Discard Adaptation");
+      await window.tab(DIFF).waitFor({ state: "detached" });
+      same("the kernel after a discard", readFileSync(window.path(KERNEL), "utf8"), original);
+    });
+    await trial.step("by the keyboard alone, to the diff", () => adaptByKeyboard(window));
+    await trial.step("accept, save", () => accept(window));
+    await trial.picture("accepted");
+    await trial.step("the file on disk is the command line's", () => {
+      same("the accepted kernel", readFileSync(window.path(KERNEL), "utf8"), wanted);
+      return Promise.resolve();
+    });
+    await trial.step("undo is one step", async () => {
+      await window.focusEditor();
+      await window.page.keyboard.press("Control+z");
+      await window.save();
+      same("the kernel after undo", readFileSync(window.path(KERNEL), "utf8"), original);
+      await window.page.keyboard.press("Control+y");
+      await window.save();
+    });
+    await trial.step("verify what was accepted", () => verify(window));
+    await trial.picture("verified");
+    const report = await trial.step("report panel", async () => {
+      await window.toastButton("kernel.cu equals", "Show Report").click();
+      return panel(window.page, "report", "table");
+    });
+    await inAllThemes(trial, window, report, "report");
+  },
+};
+
+async function adaptByLens(trial: Trial, window: Workbench): Promise<void> {
+  await window.goTo(lineOf(window.path(KERNEL), "__global__"));
+  const lens = window.lens(KERNEL, "Adapt to…");
+  await lens.waitFor({ timeout: LATER });
+  await lens.click();
+  await window.row(SPEC).waitFor();
+  await trial.picture("pick");
+  await window.row(SPEC).click();
+  await window.toast(`Adapting kernel.cu to ${SPEC}`).waitFor();
+  await trial.picture("progress");
+}
+
+async function adaptByKeyboard(window: Workbench): Promise<void> {
+  await window.openFile(KERNEL);
+  await window.command("CuBridge: Adapt Kernel to Spec…");
+  await window.row(SPEC).waitFor();
+  await window.page.keyboard.type("causal");
+  await window.page.keyboard.press("Enter");
+  await window.outcome(window.tab(DIFF), JOB);
+}
+
+async function accept(window: Workbench): Promise<void> {
+  await window.command("CuBridge: Accept Adaptation");
+  await window.tab(DIFF).waitFor({ state: "detached" });
+  await window.page.locator(".tab.active.dirty", { hasText: "kernel.cu" }).waitFor();
+  await window.save();
+}
+
+async function saveAs(window: Workbench, file: string, wanted: string): Promise<void> {
+  await window.command("CuBridge: Save Adaptation As…");
+  const input = window.page.locator(".quick-input-widget:visible input.input");
+  await input.waitFor();
+  await input.fill(window.path(file));
+  await window.page.keyboard.press("Enter");
+  const saved = await until(`${file} on disk`, LATER, () => read(window.path(file)));
+  same("the kernel saved as a new file", saved, wanted);
+}
+
+async function verify(window: Workbench): Promise<void> {
+  await window.command("CuBridge: Verify Kernel Against Spec…");
+  await window.row(SPEC).waitFor();
+  await window.row(SPEC).click();
+  await window.outcome(window.toast(/kernel\.cu equals causal_bottom_right\.py, level (simulated|gpu)/), JOB);
+}
+
+function read(path: string): string | null {
+  try {
+    return readFileSync(path, "utf8") || null;
+  } catch {
+    return null;
+  }
+}
+
+function same(what: string, got: string, want: string): void {
+  if (got === want) return;
+  const [ours, theirs] = [got.split("\n"), want.split("\n")];
+  const at = ours.findIndex((line, index) => line !== theirs[index]);
+  throw new Error(`${what} differs in line ${at + 1}: ${JSON.stringify(ours[at])} instead of ${JSON.stringify(theirs[at])}`);
+}

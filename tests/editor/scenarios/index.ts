@@ -1,0 +1,16 @@
+// The scenarios of the real editor, in the order they run.
+import type { Scenario } from "../trial";
+import { adapting } from "./adapting";
+import { host } from "./host";
+import { looks } from "./looks";
+import { newcomer } from "./newcomer";
+import { panels } from "./panels";
+import { pictures } from "./pictures";
+import { reading } from "./reading";
+import { troubles } from "./troubles";
+import { trust } from "./trust";
+
+/** Run only when the pictures of the README are to be taken. */
+export const ON_DEMAND: readonly Scenario[] = [pictures];
+
+export const SCENARIOS: readonly Scenario[] = [reading, panels, looks, adapting, troubles, trust, newcomer, host];

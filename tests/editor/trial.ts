@@ -1,0 +1,156 @@
+// One scenario's run: named steps with their times, pictures, and on a failure everything that explains it.
+import { spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Browser } from "playwright-core";
+import { CodeServer, engineCache, type Profile, type Running } from "./codeServer";
+import type { Runtime } from "./runtime";
+import { PYTHON, sample } from "./sample";
+import { until } from "./until";
+import { JOB, Workbench } from "./workbench";
+
+export interface Scenario {
+  name: string;
+  /** What of the profile differs from the usual one. */
+  profile?: Partial<Profile>;
+  run(trial: Trial): Promise<void>;
+}
+
+export interface Options {
+  vsix: string;
+  /** Folder of the artefacts of all scenarios. */
+  out: string;
+}
+
+export class Trial {
+  readonly times: { step: string; seconds: number }[] = [];
+  readonly folder: string;
+  readonly workspace: string;
+  private window: Workbench | undefined;
+  private server: CodeServer | undefined;
+  private shots = 0;
+  private readonly complaints: string[] = [];
+
+  constructor(
+    readonly scenario: Scenario,
+    readonly runtime: Runtime,
+    readonly browser: Browser,
+    readonly options: Options,
+    temporary: string,
+  ) {
+    this.folder = join(temporary, scenario.name);
+    this.workspace = sample(join(this.folder, "workspace"));
+    mkdirSync(this.out, { recursive: true });
+  }
+
+  get out(): string {
+    return join(this.options.out, this.scenario.name);
+  }
+
+  async run(): Promise<void> {
+    try {
+      this.server = await this.step("start", () =>
+        CodeServer.start(this.runtime, {
+          folder: join(this.folder, "profile"),
+          vsix: this.options.vsix,
+          python: PYTHON,
+          trust: false,
+          ...this.scenario.profile,
+        }),
+      );
+      await this.scenario.run(this);
+      if (this.complaints.length > 0) throw new Error(this.complaints.join("\n"));
+    } catch (error) {
+      await this.explain(error);
+      throw error;
+    } finally {
+      await this.window?.close();
+      const server = this.server;
+      if (server) await this.step("stop", () => server.stop());
+    }
+  }
+
+  /** Opens a window of the workspace; the one before is closed. */
+  async open(file?: string): Promise<Workbench> {
+    await this.window?.close();
+    if (!this.server) throw new Error("the editor was not started");
+    this.window = await Workbench.open(this.browser, this.server, this.workspace, file);
+    return this.window;
+  }
+
+  /** Runs `tests` inside the extension host and returns their exit code. */
+  async runInHost(extension: string, tests: string): Promise<number> {
+    if (!this.server) throw new Error("the editor was not started");
+    this.window = await Workbench.blank(this.browser, this.server, this.workspace);
+    const { page } = this.window;
+    const codes: number[] = [];
+    await page.exposeFunction("codeAutomationExit", (code: number) => { codes.push(code); });
+    await page.exposeFunction("codeAutomationLog", () => undefined);
+    await page.goto(this.server.testPage(this.workspace, extension, tests), { waitUntil: "domcontentloaded" });
+    await until("the tests end", JOB, () => codes.length > 0);
+    return codes[0] ?? 1;
+  }
+
+  async step<T>(name: string, action: () => Promise<T>): Promise<T> {
+    const start = Date.now();
+    try {
+      return await action();
+    } catch (error) {
+      throw new Error(`step "${name}": ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+    } finally {
+      const seconds = (Date.now() - start) / 1000;
+      this.times.push({ step: name, seconds });
+      say(`  ${seconds.toFixed(1).padStart(6)} s  ${name}`);
+    }
+  }
+
+  /** Makes the scenario fail at its end: for findings that do not hinder the next step. */
+  complain(what: string): void {
+    this.complaints.push(what);
+  }
+
+  /** Processes of the editor whose command line has `word`. */
+  processes(word: string): Running[] {
+    return this.server?.running(word) ?? [];
+  }
+
+  /** Runs the command line in the workspace. Throws what it says unless it succeeds. */
+  cubridge(...args: string[]): void {
+    const cache = { XDG_CACHE_HOME: engineCache(this.runtime) };
+    const done = spawnSync(PYTHON, ["-m", "cubridge_engine.cli.main", ...args], {
+      cwd: this.workspace,
+      env: { ...process.env, ...cache },
+      encoding: "utf8",
+    });
+    if (done.status !== 0) throw new Error(`cubridge ${args[0] ?? ""} exits with ${String(done.status)}: ${done.stderr.slice(-2000)}`);
+  }
+
+  /** A picture of the window, kept as an artefact. */
+  async picture(name: string): Promise<void> {
+    this.shots += 1;
+    await this.window?.page.screenshot({ path: join(this.out, `${String(this.shots).padStart(2, "0")}-${name}.png`) });
+  }
+
+  private async explain(error: unknown): Promise<void> {
+    await this.picture("failure").catch(() => undefined);
+    const lines = [String(error), "", "processes:", ...(this.server?.processes() ?? []).map((item) => `${item.pid} ${item.argv.join(" ")}`)];
+    writeFileSync(join(this.out, "failure.txt"), lines.join("\n"));
+    writeFileSync(join(this.out, "console.log"), (this.window?.console ?? []).join("\n"));
+    const logs = join(this.folder, "profile", "user", "logs");
+    if (existsSync(logs)) cpSync(logs, join(this.out, "logs"), { recursive: true });
+    for (const path of files(join(this.out, "logs")).filter((name) => /CuBridge.*\.log$/.test(name))) {
+      say(`--- ${path}\n${readFileSync(path, "utf8").split("\n").slice(-30).join("\n")}`);
+    }
+  }
+}
+
+function files(folder: string): string[] {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((item) => item.isFile())
+    .map((item) => join(item.parentPath, item.name));
+}
+
+export function say(line: string): void {
+  process.stdout.write(`${line}\n`);
+}

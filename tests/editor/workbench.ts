@@ -1,0 +1,171 @@
+// What a user does and sees in the workbench, each as one call that waits for its own state of the page.
+import { readFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import type { Browser, Locator, Page } from "playwright-core";
+import type { CodeServer } from "./codeServer";
+
+/** Below 1 while tests are written, above on a slow machine. */
+const PATIENCE = Number(process.env.CUBRIDGE_EDITOR_PATIENCE ?? "1");
+
+/** For what only the page does. */
+export const SOON = 60_000 * PATIENCE;
+/** For starting an extension host or a server on a busy machine. */
+export const LATER = 120_000 * PATIENCE;
+/** For a job: it compiles and simulates. */
+export const JOB = 600_000 * PATIENCE;
+
+const VIEWPORT = { width: 1400, height: 900 };
+
+export class Workbench {
+  /** Origins other than the editor's own that the page asked for. */
+  readonly foreign = new Set<string>();
+  readonly console: string[] = [];
+
+  private constructor(
+    readonly page: Page,
+    readonly server: CodeServer,
+    readonly folder: string,
+  ) {}
+
+  static async open(browser: Browser, server: CodeServer, folder: string, file?: string): Promise<Workbench> {
+    const self = await Workbench.blank(browser, server, folder);
+    const { page } = self;
+    await page.goto(server.address(folder, file), { waitUntil: "domcontentloaded" });
+    await page.locator(".monaco-workbench").waitFor({ timeout: LATER });
+    if (file) await self.editor(file).locator(".view-line").first().waitFor({ timeout: LATER });
+    return self;
+  }
+
+  /** A page that is listened to and has no address yet. */
+  static async blank(browser: Browser, server: CodeServer, folder: string): Promise<Workbench> {
+    const context = await browser.newContext({ viewport: VIEWPORT });
+    await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: server.origin });
+    const page = await context.newPage();
+    page.setDefaultTimeout(SOON);
+    const self = new Workbench(page, server, folder);
+    page.on("request", (request) => {
+      const { origin, protocol } = new URL(request.url());
+      if (protocol.startsWith("http") && origin !== server.origin) self.foreign.add(origin);
+    });
+    page.on("console", (message) => self.console.push(`${message.type()}: ${message.text()}`));
+    page.on("pageerror", (error) => self.console.push(`page error: ${error.message}`));
+    return self;
+  }
+
+  async close(): Promise<void> {
+    await this.page.context().close();
+  }
+
+  /** The text editor of a file of the workspace. */
+  editor(file: string): Locator {
+    return this.page.locator(`.editor-instance .monaco-editor[data-uri$="/${file}"]`);
+  }
+
+  /** A line on the screen that has all of `texts`, injected hints included. */
+  line(file: string, ...texts: string[]): Locator {
+    // Strings only: the editor's spaces are not those of a regular expression.
+    return texts.reduce((lines, text) => lines.filter({ hasText: text }), this.editor(file).locator(".view-line")).first();
+  }
+
+  /** A lens on the screen; those above and below it are in the page too, hidden. */
+  lens(file: string, text: string | RegExp): Locator {
+    return this.editor(file).locator(".codelens-decoration a:visible", { hasText: text }).first();
+  }
+
+  tab(text: string | RegExp): Locator {
+    return this.page.locator(".tabs-container .tab", { hasText: text });
+  }
+
+  toast(text: string | RegExp): Locator {
+    return this.page.locator(".notification-toast", { hasText: text }).first();
+  }
+
+  toastButton(text: string | RegExp, button: string): Locator {
+    return this.toast(text).locator(".monaco-button", { hasText: button });
+  }
+
+  /**
+   * Waits for `state`. An error that the extension shows meanwhile ends the wait: what was waited for will not come.
+   */
+  async outcome(state: Locator, timeout: number): Promise<void> {
+    const error = this.page.locator(".notification-toast", { has: this.page.locator(".codicon-error") }).first();
+    await state.or(error).first().waitFor({ timeout });
+    if (!(await state.isVisible())) throw new Error(await error.innerText());
+  }
+
+  /** The list of a quick pick or of the command palette. */
+  row(text: string | RegExp): Locator {
+    return this.page.locator(".quick-input-widget:visible .monaco-list-row", { hasText: text }).first();
+  }
+
+  /** Runs the command with exactly this title, with the keyboard alone. */
+  async command(title: string): Promise<void> {
+    await this.page.keyboard.press("F1");
+    const input = this.page.locator(".quick-input-widget:visible input.input");
+    await input.waitFor();
+    await input.fill(`>${title}`);
+    await this.row(title).waitFor();
+    const focused = this.page.locator(".quick-input-widget:visible .monaco-list-row.focused .label-name").first();
+    // A longer title may come first: recently used ones do.
+    for (let presses = 0; presses < 10; presses++) {
+      if ((await focused.innerText()) === title) break;
+      await this.page.keyboard.press("ArrowDown");
+    }
+    if ((await focused.innerText()) !== title) throw new Error(`there is no command "${title}"`);
+    await this.page.keyboard.press("Enter");
+  }
+
+  /** Puts the caret on a line (from 1) of the active editor. */
+  async goTo(line: number): Promise<void> {
+    await this.page.keyboard.press("Control+g");
+    const input = this.page.locator(".quick-input-widget:visible input.input");
+    await input.waitFor();
+    await input.fill(`:${line}`);
+    await this.page.keyboard.press("Enter");
+    await this.caretAt(line);
+  }
+
+  async caretAt(line: number): Promise<void> {
+    const place = this.page.locator("#status\\.editor\\.selection", { hasText: new RegExp(`^Ln ${line}\\b`) });
+    await place.waitFor();
+  }
+
+  /** The caret has come to `line`, or to one of the `lines` after it. */
+  async caretOn(line: number, lines: number): Promise<void> {
+    const allowed = Array.from({ length: lines }, (_, index) => line + index).join("|");
+    await this.page.locator("#status\\.editor\\.selection", { hasText: new RegExp(`^Ln (${allowed})\\b`) }).waitFor();
+  }
+
+  /** Opens a file of the workspace, with the keyboard alone. */
+  async openFile(file: string): Promise<void> {
+    await this.page.keyboard.press("Control+p");
+    const input = this.page.locator(".quick-input-widget:visible input.input");
+    await input.waitFor();
+    await input.fill(file);
+    await this.row(basename(file)).waitFor();
+    await this.page.keyboard.press("Enter");
+    await this.editor(file).locator(".view-line").first().waitFor();
+  }
+
+  /** Focus into the editor, as a click on its tab and the keyboard give it. */
+  async focusEditor(): Promise<void> {
+    await this.command("View: Focus Active Editor Group");
+    await this.page.locator(".editor-instance .monaco-editor.focused").first().waitFor();
+  }
+
+  async save(): Promise<void> {
+    await this.page.keyboard.press("Control+s");
+    await this.page.locator(".tab.active:not(.dirty)").first().waitFor();
+  }
+
+  path(file: string): string {
+    return join(this.folder, file);
+  }
+}
+
+/** The line (from 1) of a file that has `text` first. */
+export function lineOf(path: string, text: string): number {
+  const found = readFileSync(path, "utf8").split("\n").findIndex((line) => line.includes(text));
+  if (found < 0) throw new Error(`${path} has no line with ${text}`);
+  return found + 1;
+}
