@@ -4,7 +4,7 @@ export default tseslint.config(
   { ignores: ["dist/**", "node_modules/**", "**/*.mjs"] },
   ...tseslint.configs.strictTypeChecked,
   {
-    languageOptions: { parserOptions: { project: "./tsconfig.json", tsconfigRootDir: import.meta.dirname } },
+    languageOptions: { parserOptions: { project: ["./tsconfig.json", "./extension/src/webviews/tsconfig.json", "./tests/editor/tsconfig.json"], tsconfigRootDir: import.meta.dirname } },
     rules: {
       eqeqeq: "error",
       "no-console": "error",

@@ -1,9 +1,10 @@
-// Bundles the extension (one file, everything but the editor's own API), or its unit tests, with esbuild.
+// Bundles the extension host, one script and one style sheet for the webviews each, or the unit tests, with esbuild.
 import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import esbuild from "esbuild";
 
 const folder = import.meta.dirname;
+const watch = process.argv.includes("--watch");
 const shared = { bundle: true, platform: "node", format: "cjs", target: "node20", logLevel: "info" };
 
 if (process.argv.includes("--tests")) {
@@ -17,14 +18,20 @@ if (process.argv.includes("--tests")) {
     outdir: "dist/test",
   });
 } else {
-  const options = {
-    ...shared,
-    entryPoints: [join(folder, "src", "extension.ts")],
-    outfile: "dist/extension.js",
-    external: ["vscode"],
-    minify: !process.argv.includes("--watch"),
-    sourcemap: process.argv.includes("--watch"),
+  const bundled = { ...shared, minify: !watch, sourcemap: watch };
+  const host = { ...bundled, entryPoints: [join(folder, "src", "extension.ts")], outfile: "dist/extension.js", external: ["vscode"] };
+  // A page per panel; report.css also goes alone, into exported reports.
+  const pages = ["ir.ts", "pipeline.ts", "mask.ts", "report.ts", "style.css", "report.css"];
+  const views = {
+    ...bundled,
+    platform: "browser",
+    format: "iife",
+    target: "chrome122",
+    entryPoints: pages.map((name) => join(folder, "src", "webviews", name)),
+    outdir: "dist/webviews",
   };
-  if (process.argv.includes("--watch")) await (await esbuild.context(options)).watch();
-  else await esbuild.build(options);
+  for (const options of [host, views]) {
+    if (watch) await (await esbuild.context(options)).watch();
+    else await esbuild.build(options);
+  }
 }

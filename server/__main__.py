@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # pygls logs every message it sends at INFO, with whole documents in it: only for those who ask for everything.
     logging.getLogger("pygls").setLevel(logging.DEBUG if options.log_level == "debug" else logging.ERROR)
 
+    # Reading is Python in a thread: the event loop shall get its turn sooner than after the usual 5 ms.
+    sys.setswitchinterval(0.001)
     from .app import create_server  # after the arguments: --help and --version answer at once
 
     server = create_server()

@@ -41,6 +41,7 @@ class Ready:
     text: str
     level: str
     applicability: str
+    base: bytes = b""
 
 
 @dataclass(slots=True)
@@ -52,6 +53,10 @@ class Adaptations:
     def put(self, ready: Ready) -> None:
         """Keep `ready` in place of an older one of the same pair."""
         self._kept[ready.kernel, ready.spec] = ready
+
+    def of(self, kernel: str, spec: str) -> Ready | None:
+        """The adaptation of this pair of paths."""
+        return self._kept.get((kernel, spec))
 
     def ready(self, kernel: str, data: bytes) -> list[Ready]:
         """Adaptations that may be applied to the present text `data` of the kernel."""
@@ -77,6 +82,7 @@ async def adapt(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
         text.removeprefix("\ufeff"),  # the client's text has no byte order mark; the editor keeps the file's own
         str(outcome.result.get("level")),
         str(outcome.result.get("applicability")),
+        outcome.base,
     )
     ls.adaptations.put(ready)
     return outcome.reply() | await _deliver(ls, ready, TextIndex(outcome.base))

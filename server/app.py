@@ -22,14 +22,23 @@ from . import (
     convert,
     diagnostics,
     engine,
+    expert_kernels,
     hover,
     inlay_hints,
+    ir_diff,
+    ir_tree,
+    mask_map,
+    phase_marks,
+    pipeline_view,
     settings,
     show_ir,
+    spec_reading,
     specs,
+    symbols,
     verify,
 )
 from . import codes as codes  # registers the server's diagnostic codes
+from .costs import Costs
 from .documents import Documents
 from .findings import Findings
 from .running import Running
@@ -64,6 +73,8 @@ class CubridgeServer(LanguageServer):
         self.documents = Documents(self._on_read)
         self.findings = Findings()
         self.adaptations = adapt.Adaptations()
+        self.costs = Costs()
+        self.meanings = spec_reading.Meanings()
         self.worker = engine.Worker()
         self.running = Running(lambda: self.protocol.msg_id)
         self._specs: tuple[specs.SpecFile, ...] = ()
@@ -72,14 +83,21 @@ class CubridgeServer(LanguageServer):
     async def specs(self) -> tuple[specs.SpecFile, ...]:
         """The specs of the workspace folders; without a folder, of the folders of the open kernels."""
         if time.monotonic() > self._specs_until:
-            folders = [convert.path_of(folder.uri) for folder in self.workspace.folders.values()]
-            folders = folders or ([self.workspace.root_path] if self.workspace.root_path else [])
-            folders = folders or [
-                convert.path_of(uri).rpartition("/")[0] for uri in self.documents.uris() if uri.startswith("file:")
-            ]
-            self._specs = await asyncio.to_thread(specs.scan, folders)
+            self._specs = await asyncio.to_thread(specs.scan, self.folders())
             self._specs_until = time.monotonic() + SPECS_FRESH_S
         return self._specs
+
+    async def kernels(self) -> tuple[specs.SpecFile, ...]:
+        """The CUDA files of the workspace folders that have a kernel."""
+        return await asyncio.to_thread(specs.scan_kernels, self.folders())
+
+    def folders(self) -> list[str]:
+        """Paths of the workspace folders; without any, the folders of the open kernels."""
+        folders = [convert.path_of(folder.uri) for folder in self.workspace.folders.values()]
+        folders = folders or ([self.workspace.root_path] if self.workspace.root_path else [])
+        return folders or [
+            convert.path_of(uri).rpartition("/")[0] for uri in self.documents.uris() if uri.startswith("file:")
+        ]
 
     def forget_specs(self) -> None:
         """A Python file came, went or changed: scan again when asked next."""
@@ -131,6 +149,8 @@ def did_open(ls: CubridgeServer, params: t.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     if convert.is_kernel(item.uri):
         ls.documents.open(item.uri, item.version, item.text)
+    elif convert.is_spec(item.uri):
+        ls.documents.keep_spec(convert.path_of(item.uri), item.text)
 
 
 def did_change(ls: CubridgeServer, params: t.DidChangeTextDocumentParams) -> None:
@@ -140,14 +160,21 @@ def did_change(ls: CubridgeServer, params: t.DidChangeTextDocumentParams) -> Non
         text = ls.workspace.get_text_document(uri).source
         ls.documents.change(uri, params.text_document.version, text)
         ls.file_changed(convert.path_of(uri), ls.documents.text(convert.path_of(uri)).data)
+    elif convert.is_spec(uri):
+        path = convert.path_of(uri)
+        ls.documents.keep_spec(path, ls.workspace.get_text_document(uri).source)
+        ls.file_changed(path, ls.documents.text(path).data)
 
 
-def did_save(ls: CubridgeServer, params: t.DidSaveTextDocumentParams) -> None:
+async def did_save(ls: CubridgeServer, params: t.DidSaveTextDocumentParams) -> None:
     """``textDocument/didSave``: of a spec, for clients that attach this server to Python files."""
     path = convert.path_of(params.text_document.uri)
-    if path.endswith(".py"):
+    if convert.is_spec(params.text_document.uri):
         ls.forget_specs()
-        ls.file_changed(path, convert.read_disk(path))
+        text = ls.documents.text(path).data
+        ls.file_changed(path, text)
+        if ls.settings.read_specs == "save" and ls.settings.trusted and specs.entry_of(text.decode("utf-8", "replace")):
+            await spec_reading.read(ls, path)
 
 
 def did_close(ls: CubridgeServer, params: t.DidCloseTextDocumentParams) -> None:
@@ -156,6 +183,10 @@ def did_close(ls: CubridgeServer, params: t.DidCloseTextDocumentParams) -> None:
     if convert.is_kernel(uri):
         ls.documents.close(uri)
         diagnostics.publish(ls, [convert.path_of(uri)])
+    elif convert.is_spec(uri):
+        path = convert.path_of(uri)
+        ls.documents.keep_spec(path, None)
+        ls.file_changed(path, convert.read_disk(path))
 
 
 def did_change_watched_files(ls: CubridgeServer, params: t.DidChangeWatchedFilesParams) -> None:
@@ -163,7 +194,7 @@ def did_change_watched_files(ls: CubridgeServer, params: t.DidChangeWatchedFiles
     ls.forget_specs()
     for change in params.changes:
         path = convert.path_of(change.uri)
-        ls.file_changed(path, convert.read_disk(path))
+        ls.file_changed(path, ls.documents.text(path).data)
 
 
 async def did_change_configuration(ls: CubridgeServer, params: t.DidChangeConfigurationParams) -> None:
@@ -208,6 +239,7 @@ FEATURES: tuple[tuple[str, Any, Any], ...] = (
     (t.TEXT_DOCUMENT_CODE_LENS, code_lens.code_lens, t.CodeLensOptions(resolve_provider=False)),
     (t.TEXT_DOCUMENT_CODE_ACTION, code_actions.code_action, code_actions.OPTIONS),
     (t.CODE_ACTION_RESOLVE, code_actions.resolve, None),
+    (t.TEXT_DOCUMENT_DOCUMENT_SYMBOL, symbols.document_symbol, t.DocumentSymbolOptions(label="CuBridge")),
     (t.TEXT_DOCUMENT_INLAY_HINT, inlay_hints.inlay_hint, t.InlayHintOptions(resolve_provider=False)),
     (t.TEXT_DOCUMENT_DIAGNOSTIC, diagnostics.pull, diagnostics.OPTIONS),
 )
@@ -216,6 +248,15 @@ COMMANDS: dict[str, Any] = {
     "cubridge.adapt": adapt.adapt,
     "cubridge.verify": verify.verify,
     "cubridge.showIr": show_ir.show_ir,
+    "cubridge.irTree": ir_tree.ir_tree,
+    "cubridge.irDiff": ir_diff.ir_diff,
+    "cubridge.pipeline": pipeline_view.pipeline,
+    "cubridge.maskMap": mask_map.mask_map,
+    "cubridge.revealLine": code_lens.reveal_line,
+    "cubridge.phases": phase_marks.phase_marks,
+    "cubridge.readSpec": spec_reading.read_spec,
+    "cubridge.experts": expert_kernels.list_experts,
+    "cubridge.copyExpert": expert_kernels.copy,
     "cubridge.specs": list_specs,
 }
 

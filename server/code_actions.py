@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as t
 
 from . import adapt, convert, specs
+from .code_lens import kernel_argument
 
 if TYPE_CHECKING:
     from .app import CubridgeServer
     from .documents import Document
+    from .engine import KernelView
 
 ADAPT = "refactor.rewrite.cubridge"
 VERIFY = "cubridge.verify"
@@ -30,14 +32,16 @@ async def code_action(ls: CubridgeServer, params: t.CodeActionParams) -> list[t.
     if not convert.is_kernel(uri):
         return None
     document = await ls.documents.fresh(uri, WAIT_S)
-    if document is None or document.reading is None or document.reading.kernel is None:
+    if document is None or document.reading is None:
         return []
-    if not document.reading.kernel.covers(params.range.start.line, params.range.end.line):
+    first, last = (document.read_line(line) for line in (params.range.start.line, params.range.end.line))
+    view = document.reading.covering(first, last) if first is not None and last is not None else None
+    if view is None:
         return []
     found = specs.nearest_first(await ls.specs(), document.path)[:MAX_SPECS]
     actions = [_apply(ls, document, ready) for ready in ls.adaptations.ready(document.path, document.data)]
-    actions += [_command("Adapt this kernel to", ADAPT, "cubridge.adapt", document, spec) for spec in found]
-    actions += [_command("Verify against", VERIFY, "cubridge.verify", document, spec) for spec in found]
+    actions += [_command("Adapt this kernel to", ADAPT, "cubridge.adapt", document, view, spec) for spec in found]
+    actions += [_command("Verify against", VERIFY, "cubridge.verify", document, view, spec) for spec in found]
     return [action for action in actions if _wanted(action, params.context.only)]
 
 
@@ -53,8 +57,10 @@ def resolve(ls: CubridgeServer, action: t.CodeAction) -> t.CodeAction:
     return action
 
 
-def _command(verb: str, kind: str, command: str, document: Document, spec: specs.SpecFile) -> t.CodeAction:
-    argument = {"kernel": document.uri, "spec": convert.uri_of(spec.path), "version": document.version}
+def _command(
+    verb: str, kind: str, command: str, document: Document, view: KernelView, spec: specs.SpecFile
+) -> t.CodeAction:
+    argument = kernel_argument(document, view) | {"spec": convert.uri_of(spec.path), "version": document.version}
     title = f"{verb} {spec.name}"
     return t.CodeAction(title=title, kind=kind, command=t.Command(title=title, command=command, arguments=[argument]))
 

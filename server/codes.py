@@ -37,8 +37,23 @@ ROWS: dict[str, Row] = {
     ),
     "CB078": Row(
         Severity.ERROR,
-        "{name} has changes that are not saved, so {job} did not run.",
-        "Save the file first: jobs read it from disk.",
+        "{name} was never saved, so {job} did not run.",
+        "Save it to a file first: a kernel is compiled, and its contract looked for, where it is.",
+    ),
+    "CB079": Row(
+        Severity.ERROR,
+        "There is no bundled kernel '{name}'.",
+        "The bundled kernels are: {known}.",
+    ),
+    "CB080": Row(
+        Severity.ERROR,
+        "{name} could not be copied to {folder}: {problem}.",
+        "Choose a folder that can be written.",
+    ),
+    "CB081": Row(
+        Severity.ERROR,
+        "No kernel was found in the workspace.",
+        "Open a folder with a .cu file that has a __global__ function, or start from an expert kernel.",
     ),
     "CB077": Row(
         Severity.ERROR,

@@ -32,6 +32,11 @@ def is_kernel(uri: str) -> bool:
     return uri.lower().endswith(KERNEL_SUFFIXES)
 
 
+def is_spec(uri: str) -> bool:
+    """Whether `uri` names a Python file, which may be a spec."""
+    return uri.lower().endswith(".py")
+
+
 def path_of(uri: str) -> str:
     """File-system path of a ``file:`` URI; any other URI stays as it is and is never read from disk."""
     return (to_fs_path(uri) if uri.startswith("file:") else None) or uri

@@ -6,32 +6,58 @@ NumPy, which the server does not need to answer ``initialize``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cubridge_engine.diagnostics import Diagnostic, Severity, Span, diagnostic_from_json, make
+from cubridge_engine.diagnostics import Diagnostic, Related, Severity, Span, diagnostic_from_json, make
 from cubridge_engine.jobs import AsyncWorker
 from cubridge_engine.source import SourceFile, parse
+
+from . import reuse
+from .reuse import Lifts
 
 if TYPE_CHECKING:
     from cubridge_engine.ir.nodes import Kernel
     from cubridge_engine.lift import Lifted
 
     from .landmarks import Landmark
+    from .phases import Step
 
+_OPENING = frozenset({"for_statement", "while_statement", "do_statement", "if_statement"})
+MAX_RELATED = 12
+SLICE_S = 0.3  # of lifting pending kernels, before a newer text gets its turn
 OnProgress = Callable[[str, float, str], None]  # stage, fraction 0..1, message
 
 
 @dataclass(frozen=True, slots=True)
 class KernelView:
-    """The kernel that was lifted: `span` is its definition, template line included."""
+    """A kernel that was lifted: `span` is its definition, template line included; `uses` the lines it depends on."""
 
     name: str
     span: Span
     summary: str
     level: str  # lifted | partly lifted, 6 of 9 steps
-    ir: str
+    program: Kernel
+    lifted: Lifted
+    steps: tuple[Step, ...]
+    landmarks: tuple[Landmark, ...]
+    uses: tuple[tuple[int, int], ...]
+
+    @property
+    def ir(self) -> str:
+        """Its CuIR as text, with line numbers."""
+        from cubridge_engine.ir.text import print_kernel
+
+        return print_kernel(self.program, lines=True)
+
+    @property
+    def kv_loop(self) -> tuple[int, int] | None:
+        """First and last line of the loop over KV tiles."""
+        from .phases import kv_loop_lines
+
+        return kv_loop_lines(self.program, self.span.path)
 
     def covers(self, first: int, last: int) -> bool:
         """Whether the 0-based lines `first`..`last` touch the definition."""
@@ -39,61 +65,192 @@ class KernelView:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """The lift of one kernel, attention or not."""
+
+    name: str
+    lift: Lifted
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading one version of a file gave. `kernel` is None when the file has none that could be lifted."""
+    """What reading one version of a file gave: its kernels in the order of the file, the first complete one being
+    `kernel`. `pending` names kernels that are still to be lifted: see `read_next`."""
 
     source: SourceFile | None
+    kernels: tuple[KernelView, ...]
     lifted: Lifted | None
-    kernel: KernelView | None
-    landmarks: tuple[Landmark, ...]
     diagnostics: tuple[Diagnostic, ...]
+    pending: tuple[str, ...] = ()
+    lifts: tuple[Named, ...] = ()
+
+    @property
+    def kernel(self) -> KernelView | None:
+        """The kernel that a command without a name means: what `lift` chooses. None: none could be lifted."""
+        return next((view for view in self.kernels if view.lifted is self.lifted), None)
+
+    @property
+    def landmarks(self) -> tuple[Landmark, ...]:
+        """The landmarks of all kernels; a line of a device function that several kernels call has one."""
+        found = {mark.line: mark for view in reversed(self.kernels) for mark in view.landmarks}
+        return tuple(found[line] for line in sorted(found))
+
+    def covering(self, first: int, last: int) -> KernelView | None:
+        """The kernel whose definition the 0-based lines `first`..`last` touch."""
+        return next((view for view in self.kernels if view.covers(first, last)), None)
 
     def ops_at(self, line: int) -> list[str]:
         """CuIR text of the operations that come from the 0-based line."""
-        if self.lifted is None:
-            return []
         from cubridge_engine.ir.text import print_op
 
-        return [print_op(op) for op in self.lifted.ops_at(line)]
+        return [print_op(op) for view in self.kernels for op in view.lifted.ops_at(line)]
 
-    def notes_at(self, line: int) -> list[str]:
-        """What the line means in the paper's terms."""
-        return [mark.label for mark in self.landmarks if mark.line == line]
+    def block_at(self, line: int) -> tuple[int, int] | None:
+        """First and last line of the innermost block around the 0-based line, or of the one that it opens; None outside
+        of functions."""
+        if self.source is None:
+            return None
+        text = self.source.index.line_bytes(line)
+        column = len(text) - len(text.lstrip())
+        node = self.source.root.descendant_for_point_range((line, column), (line, column))
+        while node is not None:
+            opens = node.type in _OPENING and node.start_point[0] == line
+            body = node.child_by_field_name("body") or node.child_by_field_name("consequence") if opens else node
+            if body is not None and body.type == "compound_statement":
+                return body.start_point[0], body.end_point[0]
+            node = node.parent
+        return None
+
+    def in_kv_loop(self, line: int) -> bool:
+        """True for a 0-based line of a loop over KV tiles."""
+        return any(loop[0] <= line <= loop[1] for view in self.kernels if (loop := view.kv_loop))
+
+    def uses(self) -> tuple[tuple[int, int], ...]:
+        """Lines on which what is shown of any kernel depends."""
+        return tuple(lines for view in self.kernels for lines in view.uses)
 
 
-def read(path: str, data: bytes, previous: Reading | None) -> Reading:
-    """Parse and lift `data`. Runs in a thread; `previous` is an older reading of the file, to parse the change only."""
+def read(path: str, data: bytes, previous: Reading | None, lifts: Lifts) -> Reading:
+    """Parse `data` and lift its kernels until one is understood completely; the others become `pending`.
+
+    Runs in a thread. `previous` is an older reading of the file: only the change is parsed, and every kernel that it
+    had is there at once in the new reading too. `lifts` are the lifts of the file so far.
+    """
+    source = parse(path, data, previous=previous.source if previous else None)
+    had = {view.name for view in previous.kernels} if previous else set[str]()
+    candidates = _candidates(source)
+    found: dict[str, Lifted] = {}
+    for name, uses in candidates.items():
+        lifted = lifts.get(source, name, uses)
+        if lifted is None and (name in had or not any(item.coverage.complete for item in found.values())):
+            lifted = _lift(source, name, uses, lifts)
+        if lifted is not None:
+            found[name] = lifted
+    return _reading(source, candidates, found)
+
+
+def read_next(reading: Reading, lifts: Lifts) -> Reading:
+    """`reading` with some more of its pending kernels, lifted for at most a moment each time. Runs in a thread."""
+    source, end = reading.source, time.monotonic() + SLICE_S
+    if source is None:
+        return reading
+    candidates, found = _candidates(source), {lifted.name: lifted.lift for lifted in reading.lifts}
+    for name in reading.pending:
+        found[name] = _lift(source, name, candidates[name], lifts)
+        if time.monotonic() > end:
+            break
+    return _reading(source, candidates, found)
+
+
+def _candidates(source: SourceFile) -> dict[str, tuple[reuse.Piece, ...]]:
+    """What each kernel depends on, by name; without those that cannot be attention, unless there is no other."""
+    pieces = reuse.pieces_of(source)
+    names = dict.fromkeys(function.name for function in source.kernels())
+    uses = {name: reuse.uses_of(source, name, pieces) for name in names}
+    looping = {name: used for name, used in uses.items() if reuse.has_loop(used)}
+    return looping or uses
+
+
+def _lift(source: SourceFile, name: str, uses: tuple[reuse.Piece, ...], lifts: Lifts) -> Lifted:
     from cubridge_engine.lift import lift
 
-    from .landmarks import landmarks
+    return lifts.put(source, name, uses, lift(source, kernel=name, remember=False))
 
-    source = parse(path, data, previous=previous.source if previous else None)
-    lifted = lift(source)
-    found = tuple(source.diagnostics) + tuple(item for item in lifted.diagnostics if item not in source.diagnostics)
-    if lifted.kernel is None:
-        return Reading(source, lifted, None, (), found)
-    view = _view(source, lifted, lifted.kernel)
-    return Reading(source, lifted, view, landmarks(lifted.kernel, path), found)
+
+def _reading(
+    source: SourceFile, candidates: Mapping[str, tuple[reuse.Piece, ...]], found: Mapping[str, Lifted]
+) -> Reading:
+    """The reading from what was lifted of the candidates."""
+    ordered = {name: found[name] for name in candidates if name in found}
+    views = tuple(
+        _view(source, lifted, lifted.kernel, candidates[name])
+        for name, lifted in ordered.items()
+        if lifted.kernel is not None
+    )
+    complete = next((lifted for lifted in ordered.values() if lifted.coverage.complete), None)
+    chosen = complete or max(ordered.values(), key=lambda lifted: lifted.coverage.score, default=None)
+    # Why a kernel is no attention is worth a word only when the file has nothing better.
+    told = [view.lifted for view in views] or ([chosen] if chosen is not None else [])
+    diagnostics = dict.fromkeys((*source.diagnostics, *(item for lifted in told for item in lifted.diagnostics)))
+    pending = tuple(name for name in candidates if name not in found)
+    return Reading(
+        source,
+        views,
+        chosen,
+        _grouped(diagnostics),
+        pending,
+        tuple(Named(name, lift) for name, lift in ordered.items()),
+    )
+
+
+def _grouped(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """One diagnostic for each sentence: the places after the first are related ones. A name that is not declared is one
+    mistake, however often it is used."""
+    groups: dict[tuple[str, str], list[Diagnostic]] = {}
+    for item in found:
+        groups.setdefault((item.code, item.message), []).append(item)
+    result: list[Diagnostic] = []
+    for group in groups.values():
+        first, *others = sorted(group, key=lambda item: item.span.start if item.span else 0)
+        also = tuple(Related(item.span, "here too") for item in others[:MAX_RELATED] if item.span)
+        result.append(replace(first, related=(*first.related, *also)))
+    return tuple(result)
 
 
 def unreadable(path: str) -> Reading:
     """The reading of a file on which reading itself broke: nothing is known, and the editor says so."""
-    return Reading(None, None, None, (), (make("CB077", name=path.rpartition("/")[2]),))
+    return Reading(None, (), None, (make("CB077", name=path.rpartition("/")[2]),))
 
 
-def _view(source: SourceFile, lifted: Lifted, kernel: Kernel) -> KernelView:
+def program_text(path: str, data: bytes, name: str | None = None) -> tuple[str, str]:
+    """Name and CuIR, without line numbers, of the kernel `name` (None: the one a command means); '' if there is none.
+    Runs in a thread."""
     from cubridge_engine.ir.text import print_kernel
+    from cubridge_engine.lift import lift
+
+    kernel = lift(parse(path, data), kernel=name, remember=False).kernel
+    return (kernel.name, print_kernel(kernel)) if kernel is not None else ("", "")
+
+
+def _view(source: SourceFile, lifted: Lifted, kernel: Kernel, uses: tuple[reuse.Piece, ...]) -> KernelView:
+    from .landmarks import landmarks
+    from .phases import steps
 
     function = next((item for item in source.kernels() if item.name == kernel.name), None)
     whole = source.span(function.template or function.node) if function else source.span_of(0, len(source.data))
     # The engine's sentence is "NAME: what it computes, tiles; N of M steps"; the lens stands over it.
-    summary, _, steps = lifted.summary.removeprefix(f"{kernel.name}: ").partition("; ")
+    summary, _, done = lifted.summary.removeprefix(f"{kernel.name}: ").partition("; ")
+    locate = source.index.locate
     return KernelView(
         name=kernel.name,
         span=whole,
         summary=summary,
-        level="lifted" if lifted.coverage.complete else f"partly lifted, {steps}",
-        ir=print_kernel(kernel, lines=True),
+        level="lifted" if lifted.coverage.complete else f"partly lifted, {done}",
+        program=kernel,
+        lifted=lifted,
+        steps=steps(kernel, source.path),
+        landmarks=landmarks(kernel, source.path),
+        uses=tuple((locate(piece.start)[0], locate(piece.end)[0]) for piece in uses),
     )
 
 
@@ -108,11 +265,13 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """What a job works on: the paths of the kernel and of the spec, and options (see `OPTIONS`)."""
+    """What a job works on: the paths of the kernel ('' for a job on the spec alone) and of the spec, options (see
+    `OPTIONS`), and by path the texts of files that are not saved."""
 
     kernel: str
     spec: str
     options: Mapping[str, object]
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +315,15 @@ class Worker:
         time_limit_s: float,
         memory_limit_bytes: int,
     ) -> JobResult:
-        """Run `job` (adapt | verify). Cancelling the awaiting task kills the worker process at once."""
+        """Run `job` (a task of the worker). Cancelling the awaiting task kills the worker process at once."""
         outcome = await self._worker.submit(
             job,
-            {"kernel": given.kernel, "spec": given.spec, **given.options},
+            {
+                **({"kernel": given.kernel} if given.kernel else {}),
+                "spec": given.spec,
+                "texts": dict(given.texts),
+                **given.options,
+            },
             on_progress=on_progress,
             timeout_s=time_limit_s,
             memory_bytes=memory_limit_bytes,

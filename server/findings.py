@@ -21,6 +21,12 @@ class Finding:
     level: str  # lifted | ir | compiled | simulated | gpu; '' when none was reached
     passed: bool
     diagnostics: tuple[Diagnostic, ...]
+    kernel_name: str = ""  # '' when the job got to no kernel
+
+    def replaces(self, older: Finding) -> bool:
+        """True for the same job on the same kernel and spec; a job that got to no kernel is about all of the file."""
+        same_kernel = self.kernel_name == older.kernel_name or "" in (self.kernel_name, older.kernel_name)
+        return (self.job, self.kernel, self.spec) == (older.job, older.kernel, older.spec) and same_kernel
 
     def current(self, path: str, sha: str) -> bool:
         """False when `path` is one of the two files and no longer has the text this finding is about."""
@@ -29,16 +35,18 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """One finding per job and pair; the newest wins."""
+    """One finding per job, kernel and spec; the newest wins."""
 
-    _kept: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
+    _kept: dict[tuple[str, str, str, str], Finding] = field(default_factory=dict)
 
     def put(self, finding: Finding) -> set[str]:
         """Keep `finding`; returns the paths whose diagnostics changed."""
-        key = (finding.job, finding.kernel, finding.spec)
-        before = self._kept.get(key)
-        self._kept[key] = finding
-        return _paths(finding) | (_paths(before) if before else set())
+        before = [key for key, kept in self._kept.items() if finding.replaces(kept)]
+        changed = _paths(finding) | {path for key in before for path in _paths(self._kept[key])}
+        for key in before:
+            del self._kept[key]
+        self._kept[finding.job, finding.kernel, finding.spec, finding.kernel_name] = finding
+        return changed
 
     def changed(self, path: str, data: bytes) -> set[str]:
         """`path` has a new text: forget what was about the old one; returns the paths whose diagnostics changed."""

@@ -1,4 +1,8 @@
-"""Inlay hints at the landmark lines of a kernel: one short label behind the code, what the line means."""
+"""Inlay hints at the landmark lines of a kernel: one short label behind the code, what the line means.
+
+They are answered at once, from the last reading moved to the present text. What the typing touched has no hint; where
+it touched anything that the kernels depend on, the others are marked until the new reading is there.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +15,35 @@ from . import convert
 if TYPE_CHECKING:
     from .app import CubridgeServer
 
-WAIT_S = 0.3
+WAIT_S = 0.3  # for the first reading of a file; the client is asked to ask again when it is there
+UNTOLD_WAIT_S = 5.0  # a client that cannot be told waits for the reading of its text
+DOUBT = " …"  # behind a label of the reading before the last change
+STALE = "From before the last change; being read again."
 
 
 async def inlay_hint(ls: CubridgeServer, params: t.InlayHintParams) -> list[t.InlayHint] | None:
-    """``textDocument/inlayHint``. No hints while the reading is older than the text: wrong lines."""
+    """``textDocument/inlayHint``."""
     uri = params.text_document.uri
     if not ls.settings.inlay_hints or not convert.is_kernel(uri):
         return None
-    document = await ls.documents.fresh(uri, WAIT_S)
-    if document is None or document.reading is None or document.stale:
+    told = ls.client.hint_refresh
+    document = await ls.documents.readable(uri, WAIT_S if told else UNTOLD_WAIT_S, refreshed=told)
+    if document is None or document.reading is None:
         return []
-    first, last = params.range.start.line, params.range.end.line
-    return [
-        t.InlayHint(
-            position=convert.line_range(mark.line, document.text, ls.encoding).end,
-            label=mark.label,
-            kind=t.InlayHintKind.Type,
-            padding_left=True,
-            tooltip=mark.detail or None,
+    hints: list[t.InlayHint] = []
+    for mark in document.reading.landmarks:
+        line = document.shown(mark.line)
+        if line is None or not params.range.start.line <= line <= params.range.end.line:
+            continue
+        if not all(document.untouched(first, last) for first, last in mark.lines):
+            continue
+        hints.append(
+            t.InlayHint(
+                position=convert.line_range(line, document.text, ls.encoding).end,
+                label=mark.label + (DOUBT if document.doubtful else ""),
+                kind=t.InlayHintKind.Type,
+                padding_left=True,
+                tooltip=STALE if document.doubtful else mark.detail or None,
+            )
         )
-        for mark in document.reading.landmarks
-        if first <= mark.line <= last
-    ]
+    return hints

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +15,7 @@ from lsprotocol import types as t
 
 from cubridge_engine.diagnostics import Diagnostic, make
 
-from . import convert, diagnostics, engine, specs
+from . import choose, convert, diagnostics, engine
 from .findings import Finding
 from .progress import Progress, job_progress
 
@@ -72,17 +72,22 @@ def refused(why: Diagnostic) -> Outcome:
     return Outcome("refused", diagnostics=(why,))
 
 
-def parse_request(command: str, argument: object) -> Request | Outcome:
-    """Read the command's argument; a wrong one gives a refusal that says what is wrong."""
-    given = _object(argument)
+def parse_request(command: str, argument: object, *, may_ask: bool = False) -> Request | Outcome:
+    """Read the command's argument; a wrong one gives a refusal that says what is wrong.
+
+    `may_ask`: with a spec and no kernel the user is asked for one; then `kernel` of the request is empty.
+    """
+    given = as_object(argument)
     if given is None:
         return refused(make("CB072", command=command, problem="there is no argument object"))
     kernel, spec, version = given.get("kernel"), given.get("spec"), given.get("version")
-    if not isinstance(kernel, str) or not convert.is_kernel(kernel):
+    if may_ask and kernel is None and isinstance(spec, str):
+        kernel = ""
+    elif not isinstance(kernel, str) or not convert.is_kernel(kernel):
         return refused(make("CB072", command=command, problem="`kernel` is not the URI of a .cu or .cuh file"))
     if spec is not None and not isinstance(spec, str):
         return refused(make("CB072", command=command, problem="`spec` is not a URI"))
-    options = cast("dict[str, object]", _object(given.get("options")) or {})
+    options = cast("dict[str, object]", as_object(given.get("options")) or {})
     unknown = sorted(set(options) - set(engine.OPTIONS))
     if unknown:
         return refused(make("CB072", command=command, problem=f"unknown options {', '.join(unknown)}"))
@@ -92,7 +97,12 @@ def parse_request(command: str, argument: object) -> Request | Outcome:
     )
 
 
-def _object(value: object) -> dict[str, Any] | None:
+def field_of(argument: object, name: str) -> object:
+    """A field of a command's argument object; None when there is none."""
+    return (as_object(argument) or {}).get(name)
+
+
+def as_object(value: object) -> dict[str, Any] | None:
     """A JSON object, which pygls gives as a dict, or nested as an attribute bag."""
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
@@ -103,7 +113,7 @@ def _object(value: object) -> dict[str, Any] | None:
 
 async def run(ls: CubridgeServer, job: str, argument: object) -> Outcome:
     """Run `job` (adapt | verify). A cancel, of the request or of its progress, kills the worker: ``cancelled``."""
-    request = parse_request(f"cubridge.{job}", argument)
+    request = parse_request(f"cubridge.{job}", argument, may_ask=True)
     if isinstance(request, Outcome):
         return request
     if not ls.settings.trusted:
@@ -116,35 +126,58 @@ async def run(ls: CubridgeServer, job: str, argument: object) -> Outcome:
 
 
 async def _run(ls: CubridgeServer, job: str, request: Request) -> Outcome:
-    spec = await _choose_spec(ls, job, request)
-    if isinstance(spec, Outcome):
-        return spec
-    path = convert.path_of(request.kernel)
+    chosen = await _choose(ls, job, request)
+    if isinstance(chosen, Outcome):
+        return chosen
+    kernel, spec = chosen
+    path = convert.path_of(kernel)
     name, spec_name = convert.base_name(path), convert.base_name(spec)
-    document = ls.documents.get(request.kernel)
+    if not kernel.startswith("file:"):
+        return refused(make("CB078", name=name.rpartition(":")[2], job=job))
+    document = ls.documents.get(kernel)
     version = document.version if document else None
-    base, spec_data = ls.documents.text(path).data, convert.read_disk(spec)
+    base, spec_data = ls.documents.text(path).data, ls.documents.text(spec).data
     for file, data in ((name, base), (spec_name, spec_data)):
         if not data:
             return refused(make("CB075", name=file, problem="it is missing, unreadable or empty"))
     if request.version is not None and version is not None and request.version != version:
         return Outcome("stale", path, spec, base, version, diagnostics=(make("CB073", name=name, job=job),))
-    if not convert.same_text(base, convert.read_disk(path)):
-        return refused(make("CB078", name=name, job=job))
 
     options = ls.settings.job_options() | dict(request.options)
     async with job_progress(ls, TITLES[job].format(kernel=name, spec=spec_name), request.token) as progress:
-        found = await _work(ls, job, engine.JobInput(path, spec, options), progress)
-        if ls.documents.text(path).data != base:
-            progress.outcome = "the kernel changed meanwhile"
-            return Outcome("stale", path, spec, base, version, diagnostics=(make("CB073", name=name, job=job),))
+        given = engine.JobInput(path, spec, options, unsaved(ls, [path, spec]))
+        found = await work(ls, job, given, progress)
+        for file, data in ((path, base), (spec, spec_data)):
+            if ls.documents.text(file).data != data:
+                progress.outcome = f"{convert.base_name(file)} changed meanwhile"
+                why = make("CB073", name=convert.base_name(file), job=job)
+                return Outcome("stale", path, spec, base, version, diagnostics=(why,))
         progress.outcome = found.headline
     _keep(ls, job, path, spec, base, spec_data, found)
+    ls.costs.put(convert.sha256(_counted_text(job, base, found)), found.result)
     state = "failed" if found.crashed else "done" if found.passed else "refused"
     return Outcome(state, path, spec, base, version, found.result, found.diagnostics)
 
 
-async def _work(ls: CubridgeServer, job: str, given: engine.JobInput, progress: Progress) -> engine.JobResult:
+def _counted_text(job: str, base: bytes, found: engine.JobResult) -> bytes:
+    """The text whose lines a result's costs speak of, as a client sends it: the adapted one, or the kernel's own."""
+    text = found.result.get("text")
+    adapted = job == "adapt" and isinstance(text, str)
+    return str(text).removeprefix("\ufeff").encode("utf-8", "surrogatepass") if adapted else base
+
+
+def unsaved(ls: CubridgeServer, paths: Iterable[str]) -> dict[str, str]:
+    """The client's text of those of `paths` that the disk has differently: a job reads it in their place."""
+    texts = {path: ls.documents.text(path).data for path in paths if ls.documents.is_open(path)}
+    return {
+        path: data.decode("utf-8", "surrogatepass")
+        for path, data in texts.items()
+        if not convert.same_text(data, convert.read_disk(path))
+    }
+
+
+async def work(ls: CubridgeServer, job: str, given: engine.JobInput, progress: Progress) -> engine.JobResult:
+    """Run `job` in the worker, within the user's limits."""
     return await ls.worker.run(
         job,
         given,
@@ -167,30 +200,27 @@ def _keep(
             level=found.level,
             passed=found.passed,
             diagnostics=found.diagnostics,
+            kernel_name=str(found.result.get("kernel_name") or ""),
         )
     )
     diagnostics.publish(ls, changed)
     ls.refresh_lenses()
 
 
-async def _choose_spec(ls: CubridgeServer, job: str, request: Request) -> str | Outcome:
-    """The spec's path: the one asked for, the only one there is, or the user's pick."""
-    if request.spec:
-        return convert.path_of(request.spec)
-    found = specs.nearest_first(await ls.specs(), convert.path_of(request.kernel))
-    if not found:
-        return refused(make("CB074"))
-    if len(found) == 1:
-        return found[0].path
-    choice = await ls.window_show_message_request_async(
-        t.ShowMessageRequestParams(
-            type=t.MessageType.Info,
-            message=f"CuBridge: {job} {convert.base_name(convert.path_of(request.kernel))} with which spec?",
-            actions=[t.MessageActionItem(title=item.name) for item in found],
-        )
-    )
-    chosen = next((item.path for item in found if choice is not None and item.name == choice.title), None)
-    return chosen or Outcome("cancelled", convert.path_of(request.kernel))
+async def _choose(ls: CubridgeServer, job: str, request: Request) -> tuple[str, str] | Outcome:
+    """(URI of the kernel, path of the spec): those asked for, the only ones there are, or the user's picks."""
+    spec = convert.path_of(request.spec) if request.spec else None
+    kernel: str | None = request.kernel
+    try:
+        if spec is None:
+            spec = await choose.spec(ls, job, convert.path_of(request.kernel))
+        elif not request.kernel:
+            kernel = await choose.kernel(ls, job, spec)
+    except LookupError:
+        return refused(make("CB074" if spec is None else "CB081"))
+    if not kernel or spec is None:
+        return Outcome("cancelled", convert.path_of(request.kernel), spec or "")
+    return kernel, spec
 
 
 def tell(ls: CubridgeServer, outcome: Outcome) -> None:

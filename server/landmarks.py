@@ -17,11 +17,12 @@ MAX_LABEL = 60
 
 @dataclass(frozen=True, slots=True)
 class Landmark:
-    """A 0-based line and its label; `detail` is the CuIR behind it."""
+    """A 0-based line and its label; `detail` is the CuIR behind it, `lines` the lines (first, last) it is read from."""
 
     line: int
     label: str
     detail: str
+    lines: tuple[tuple[int, int], ...] = ()
 
 
 def _mma(op: nodes.Mma, kernel: Kernel) -> str:
@@ -83,8 +84,17 @@ def landmarks(kernel: Kernel, path: str) -> tuple[Landmark, ...]:
         if span is None or not text:
             continue
         before = found.get(span.line)
+        lines = _lines(op, origin, path)
         if before is None:
-            found[span.line] = Landmark(span.line, text, print_op(op))
+            found[span.line] = Landmark(span.line, text, print_op(op), lines)
         elif text not in before.label and len(before.label) + len(text) < MAX_LABEL:
-            found[span.line] = Landmark(span.line, f"{before.label} · {text}", f"{before.detail}\n{print_op(op)}")
+            label_, detail = f"{before.label} · {text}", f"{before.detail}\n{print_op(op)}"
+            found[span.line] = Landmark(span.line, label_, detail, before.lines + lines)
     return tuple(found[line] for line in sorted(found))
+
+
+def _lines(op: Op, origin: nodes.Origin, path: str) -> tuple[tuple[int, int], ...]:
+    """The lines that say what `op` is: of a loop its first, else all of its text and of the function that does it."""
+    spans = [span for span in (origin.span, origin.callee) if span is not None and span.path == path]
+    header_only = isinstance(op, nodes.For | nodes.If | nodes.Let)
+    return tuple((span.line, span.line if header_only else span.end_line) for span in spans)

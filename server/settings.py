@@ -22,6 +22,7 @@ class Settings:
     arch: str = ""  # sm_80, sm_90 ...; empty: what the kernel's contract lists
     use_gpu: bool = True
     empty_rows: str = "keep"  # keep | exact
+    read_specs: str = "ask"  # ask | save: when a spec is run to say what it means
     time_limit: float = 300.0  # seconds for one job
     memory_limit: int = 8192  # MiB for one job
 

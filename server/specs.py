@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 IGNORED = frozenset(
@@ -21,13 +21,19 @@ MAX_BYTES = 200_000
 ENTRIES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("attention", re.compile(r"^(?:async\s+)?def\s+attention\s*\(", re.MULTILINE)),
     ("forward", re.compile(r"^\s+def\s+forward\s*\(\s*self\s*,\s*(?:q|query)\b[^)]*\b(k|key)\b", re.M)),
-    ("score_mod", re.compile(r"^def\s+(?:\w+_)?(?:score_mod|mask_mod)\s*\(", re.MULTILINE)),
+    (
+        "score_mod",
+        re.compile(r"^(?:def\s+(?:\w+_)?(?:score_mod|mask_mod)\s*\(|(?:\w+_)?(?:score_mod|mask_mod)\s*=(?!=))", re.M),
+    ),
 )
+
+
+KERNEL = re.compile(r"__global__")
 
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A candidate: its path and what was recognised in it (attention | forward | score_mod)."""
+    """A candidate: its path and what was recognised in it (attention | forward | score_mod; of a kernel: kernel)."""
 
     path: str
     entry: str
@@ -43,16 +49,30 @@ def entry_of(text: str) -> str | None:
     return next((name for name, pattern in ENTRIES if pattern.search(text)), None)
 
 
+def line_of(text: str) -> int | None:
+    """The 0-based line of what makes `text` a spec, or None."""
+    found = next((match for _, pattern in ENTRIES if (match := pattern.search(text))), None)
+    return text.count("\n", 0, found.start() + len(found[0]) - len(found[0].lstrip())) if found else None
+
+
 def scan(folders: Sequence[str]) -> tuple[SpecFile, ...]:
     """The specs below `folders`, at most MAX_FILES Python files looked at. Unreadable files are passed over."""
     found: dict[str, SpecFile] = {}
-    for count, path in enumerate(path for folder in folders for path in _python_files(folder)):
-        if count >= MAX_FILES:
-            break
+    for path in _files(folders, (".py",)):
         entry = entry_of(_head(path))
         if entry:
             found[path] = SpecFile(path, entry)
     return tuple(found.values())
+
+
+def scan_kernels(folders: Sequence[str]) -> tuple[SpecFile, ...]:
+    """The CUDA files below `folders` that define or declare a kernel, at most MAX_FILES looked at."""
+    found = (path for path in _files(folders, (".cu", ".cuh")) if KERNEL.search(_head(path)))
+    return tuple(dict.fromkeys(SpecFile(path, "kernel") for path in found))
+
+
+def _files(folders: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[str]:
+    return islice((path for folder in folders for path in _files_below(folder, suffixes)), MAX_FILES)
 
 
 def nearest_first(specs: Sequence[SpecFile], kernel: str) -> list[SpecFile]:
@@ -66,7 +86,7 @@ def nearest_first(specs: Sequence[SpecFile], kernel: str) -> list[SpecFile]:
     return sorted(specs, key=distance)
 
 
-def _python_files(folder: str) -> Iterator[str]:
+def _files_below(folder: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     base = folder.rstrip(os.sep).count(os.sep)
     for root, folders, files in os.walk(folder):
         if root.count(os.sep) - base >= MAX_DEPTH:
@@ -78,7 +98,7 @@ def _python_files(folder: str) -> Iterator[str]:
             and not name.startswith(".")
             and not os.path.exists(os.path.join(root, name, "pyvenv.cfg"))
         )
-        yield from (os.path.join(root, name) for name in sorted(files) if name.endswith(".py"))
+        yield from (os.path.join(root, name) for name in sorted(files) if name.endswith(suffixes))
 
 
 def _head(path: str) -> str:

@@ -36,6 +36,8 @@ _WHOLE = frozenset(PRODUCTS) | frozenset(
         "linalg_vector_norm",
     ]
 )
+# Letters that mean something in scores and masks: `s[i]` beside the score s would be misread.
+_TAKEN = frozenset(("q", "k", "v", "s", "l", "b", "h", "hk", "i", "j", "d"))
 _LONGEST_CHOICE = 4  # a list of numbers longer than this is a table, not a chain of selections
 
 
@@ -337,7 +339,7 @@ class Namer:
         wanted = self.parameter(graph, leaf.node).replace(".", "_") or self.variable(graph, leaf.node) or leaf.role
         if not wanted.isidentifier():
             wanted = leaf.role
-        others = {"q", "k", "v"} - {leaf.role}
+        others = _TAKEN - {leaf.role}
         if wanted in taken or wanted in others:
             wanted = leaf.role
         free, n = wanted, 1

@@ -142,6 +142,21 @@ def guarded(path: str, seconds: float) -> Generator[None]:
         if main:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, previous)
+        leave_vmap()
+
+
+def leave_vmap() -> None:
+    """Leave every vmap that an exception cut short on its way in or out.
+
+    An alarm can arrive between torch's entering a level and its own clean-up; all later code of this process would
+    then run inside that vmap (``randn`` refuses to, for one).
+    """
+    functorch = sys.modules.get("torch._C._functorch")
+    if functorch is None:
+        return
+    with contextlib.suppress(RuntimeError):  # a level of another kind, which we never enter
+        while functorch.maybe_current_level() is not None:
+            functorch._vmap_decrement_nesting()
 
 
 def raised_line(path: str, error: BaseException) -> Line | None:

@@ -109,9 +109,10 @@ class CoreReader(Reader):
         return replace(noted, diagnostics=(*noted.diagnostics, *notes))
 
     def why_fixed(self, plan: Plan, failure: Exception | None) -> str:
-        """Head counts are those of the weights."""
+        """Head counts are those of the weights; tensors without an axis of heads have one head."""
         if plan.fixed.keys() <= {"H", "Hkv"}:
-            return "the weights of the module have this many heads"
+            one = set(plan.fixed.values()) == {1} and self.core.whole.program.module is None
+            return "q, k and v have no axis of heads" if one else "the weights of the module have this many heads"
         return super().why_fixed(plan, failure)
 
     def notes(self, attention: Attention) -> list[Diagnostic]:

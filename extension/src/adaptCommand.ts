@@ -2,9 +2,10 @@
 import * as vscode from "vscode";
 import { type Adaptations, SCHEME } from "./adaptations";
 import type { ServerManager } from "./client";
-import { nameOf, pickKernel, pickSpec, save } from "./picks";
+import { firstHunk } from "./hunks";
+import { chooseKernel, nameOf, optionsOf, pickSpec } from "./picks";
 import type { AdaptReply } from "./protocol";
-import type { Reports } from "./report";
+import type { Reports } from "./panels/reportPanel";
 import { requireTrust } from "./trust";
 
 export class AdaptCommand {
@@ -16,17 +17,17 @@ export class AdaptCommand {
 
   async run(args: unknown[]): Promise<void> {
     if (!(await requireTrust("adapt a kernel"))) return;
-    const kernel = pickKernel(args);
+    const kernel = await chooseKernel(args);
     const spec = kernel && (await pickSpec(this.server, kernel, args, "Adapt"));
     if (!kernel || !spec) return;
     const document = await vscode.workspace.openTextDocument(kernel);
-    if (!(await save(document, spec))) return;
     const base = document.getText();
     const title = `Adapting ${nameOf(kernel)} to ${nameOf(spec)}`;
     const reply = await this.server.job<AdaptReply>("cubridge.adapt", title, {
       kernel: kernel.toString(),
       spec: spec.toString(),
       version: document.version,
+      ...optionsOf(args),
     });
     if (!reply || reply.state === "cancelled") return;
     this.reports.keep(`Adaptation of ${nameOf(kernel)} to ${nameOf(spec)}`, reply);
@@ -65,10 +66,41 @@ export class AdaptCommand {
     if (shown) await this.close(shown);
   }
 
+  /** Save as: the whole adapted kernel in a file of its own. The kernel and the diff stay as they are. */
+  async saveAs(uri: vscode.Uri | undefined): Promise<void> {
+    const shown = uri?.scheme === SCHEME ? uri : activeAdapted();
+    const adaptation = shown && this.adaptations.get(shown);
+    if (!adaptation) {
+      void vscode.window.showInformationMessage("CuBridge: there is no adaptation to save in this editor.");
+      return;
+    }
+    const extension = nameOf(adaptation.kernel).replace(/^.*\./, "");
+    const stem = nameOf(adaptation.kernel).replace(/\.[^.]*$/, "");
+    const proposed = `${stem}_${nameOf(adaptation.spec).replace(/\.py$/, "")}.${extension}`;
+    const target = await vscode.window.showSaveDialog({
+      defaultUri: vscode.Uri.joinPath(adaptation.kernel, "..", proposed),
+      filters: { CUDA: ["cu", "cuh"] },
+      title: "Save Adapted Kernel",
+    });
+    if (!target) return;
+    await vscode.workspace.fs.writeFile(target, new TextEncoder().encode(adaptation.text));
+    void vscode.window.showInformationMessage(`CuBridge: ${nameOf(target)} is saved; ${nameOf(adaptation.kernel)} is unchanged.`);
+  }
+
+  /** Gives kernel and spec of the adaptation in `uri`, or in the active diff, to `show`. */
+  async compare(uri: vscode.Uri | undefined, show: (kernel: vscode.Uri, spec: vscode.Uri) => Promise<void>): Promise<void> {
+    const shown = uri?.scheme === SCHEME ? uri : activeAdapted();
+    const adaptation = shown && this.adaptations.get(shown);
+    if (adaptation) await show(adaptation.kernel, adaptation.spec);
+    else void vscode.window.showInformationMessage("CuBridge: there is no adaptation in this editor.");
+  }
+
   private async show(kernel: vscode.Uri, spec: vscode.Uri, adapted: vscode.Uri, reply: AdaptReply): Promise<void> {
     const level = reply.result ? `level ${reply.result.level}` : "";
     const title = `${nameOf(kernel)} ↔ adapted to ${nameOf(spec)} (${level})`;
-    await vscode.commands.executeCommand("vscode.diff", kernel, adapted, title, { preview: false });
+    const at = new vscode.Position(firstHunk(reply.edits ?? []), 0);
+    const options: vscode.TextDocumentShowOptions = { preview: false, selection: new vscode.Range(at, at) };
+    await vscode.commands.executeCommand("vscode.diff", kernel, adapted, title, options);
   }
 
   private async refuse(reply: AdaptReply, kernel: vscode.Uri, spec: vscode.Uri): Promise<void> {
@@ -77,7 +109,7 @@ export class AdaptCommand {
       return;
     }
     const answer = await vscode.window.showErrorMessage(`CuBridge ${reply.message || "gave no result."}`, "Show Report", "Problems");
-    if (answer === "Show Report") await this.reports.show();
+    if (answer === "Show Report") this.reports.show();
     else if (answer === "Problems") await vscode.commands.executeCommand("workbench.actions.view.problems");
   }
 

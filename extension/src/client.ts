@@ -1,9 +1,11 @@
 // Starts, restarts and stops the language server; nothing else talks to the language client library.
 import { randomUUID } from "node:crypto";
 import * as fs from "node:fs";
+import * as path from "node:path";
 import * as vscode from "vscode";
 import { LanguageClient, State, TransportKind, WorkDoneProgress } from "vscode-languageclient/node";
 import type { InitializeParams, LanguageClientOptions, ServerOptions, StaticFeature } from "vscode-languageclient/node";
+import { runInstall } from "./install";
 import { findInterpreter } from "./interpreter";
 import { commandLine, install, probe, problem } from "./probe";
 import { KERNELS, type StatusItem } from "./statusItem";
@@ -17,13 +19,19 @@ export interface Python {
   cwd: string;
 }
 
-const SETTINGS = ["codeLens", "inlayHints", "arch", "useGpu", "emptyRows", "timeLimit", "memoryLimit"] as const;
+const SETTINGS = ["codeLens", "inlayHints", "arch", "useGpu", "emptyRows", "readSpecs", "timeLimit", "memoryLimit"] as const;
+/** Specs are Python files; the server looks at those that have an attention function, and leaves the others alone. */
+const SPECS = [{ scheme: "file", language: "python" }];
 
 export class ServerManager implements vscode.Disposable {
   private client: LanguageClient | undefined;
   private turn: Promise<void> = Promise.resolve();
   /** Intercepted server commands: what a lens or a code action calls runs through the editor's own presentation. */
   readonly commands = new Map<string, ServerCommand>();
+  private readonly started = new vscode.EventEmitter<void>();
+  /** Fires each time the server is up. */
+  readonly onReady = this.started.event;
+  private told = "not started";
 
   constructor(
     private readonly extensionPath: string,
@@ -40,10 +48,19 @@ export class ServerManager implements vscode.Disposable {
     return this.turn;
   }
 
+  get extensionFolder(): string {
+    return this.extensionPath;
+  }
+
+  /** The server in a few words: running, or why not. */
+  get state(): string {
+    return this.client?.state === State.Running ? "running" : this.told;
+  }
+
   async python(): Promise<Python> {
     const { argv } = await findInterpreter();
     const found = await probe(argv, this.extensionPath);
-    return { argv, env: this.environment(found.installed), cwd: this.extensionPath };
+    return { argv, env: this.environment(found.installed), cwd: this.workingDirectory(found.installed) };
   }
 
   /** Sends a command to the server. Rejects with a sentence when it is not running. */
@@ -89,7 +106,16 @@ export class ServerManager implements vscode.Disposable {
   }
 
   dispose(): void {
+    this.started.dispose();
     void this.stop();
+  }
+
+  /**
+   * The working directory is on Python's module path: it must be ours, never a folder of the workspace. Nor may it hold
+   * the bundled sources when the server is an installed one, which would import an engine of another version from there.
+   */
+  private workingDirectory(installed: boolean): string {
+    return installed ? path.join(this.extensionPath, "dist") : this.extensionPath;
   }
 
   private environment(installed: boolean): Record<string, string> {
@@ -115,18 +141,18 @@ export class ServerManager implements vscode.Disposable {
       }
       const [command = "python3", ...args] = argv;
       const module = found.installed ? "cubridge_server" : "server";
-      // The working directory is on Python's module path: it must be ours, never a folder of the workspace.
       const options: ServerOptions = {
         command,
         args: [...args, "-m", module],
         transport: TransportKind.stdio,
-        options: { cwd: this.extensionPath, env: { ...process.env, ...this.environment(found.installed) } },
+        options: { cwd: this.workingDirectory(found.installed), env: { ...process.env, ...this.environment(found.installed) } },
       };
       this.client = new LanguageClient("cubridge", "CuBridge", options, this.clientOptions());
       this.client.registerFeature(DIFF_EDITOR);
       await this.client.start();
       this.status.ready(`Python ${found.version}, ${found.installed ? "installed server" : "bundled server"}`);
       this.log.info("server running");
+      this.started.fire();
     } catch (error) {
       await this.explain(error instanceof Error ? error.message : String(error), null);
     }
@@ -142,7 +168,7 @@ export class ServerManager implements vscode.Disposable {
     const configuration = vscode.workspace.getConfiguration("cubridge");
     const settings = Object.fromEntries(SETTINGS.map((name) => [name, configuration.get(name)]));
     return {
-      documentSelector: KERNELS,
+      documentSelector: [...KERNELS, ...SPECS],
       outputChannel: this.log,
       initializationOptions: { ...settings, trusted: vscode.workspace.isTrusted },
       middleware: {
@@ -156,21 +182,27 @@ export class ServerManager implements vscode.Disposable {
 
   /** Says what is missing, with the command that installs it. */
   private async explain(reason: string, command: string[] | null): Promise<void> {
+    this.told = reason;
     this.status.failed(reason);
     this.log.error(reason);
-    const choices = command ? ["Install", "Show Logs"] : ["Show Logs"];
-    const line = command ? ` Install with: ${commandLine(command)}` : "";
+    if (command) this.log.info(`This installs them: ${commandLine(command)}`);
+    const choices = command ? ["Install", "Check Environment"] : ["Show Logs", "Check Environment"];
     // Not awaited: an unanswered notification must not hold up a later restart.
-    void vscode.window.showErrorMessage(`CuBridge: ${reason}${line}`, ...choices).then((answer) => {
-      if (answer === "Install" && command) {
-        const terminal = vscode.window.createTerminal({ name: "CuBridge: install" });
-        terminal.show();
-        terminal.sendText(commandLine(command));
-      } else if (answer === "Show Logs") {
-        this.log.show();
-      }
+    void vscode.window.showErrorMessage(`CuBridge: ${reason}`, ...choices).then(async (answer) => {
+      if (answer === "Install" && command) await this.install(command);
+      else if (answer === "Check Environment") await vscode.commands.executeCommand("cubridge.doctor");
+      else if (answer === "Show Logs") this.log.show();
     });
     return Promise.resolve();
+  }
+
+  private async install(command: readonly string[]): Promise<void> {
+    const done = await runInstall(command).catch((error: unknown) => {
+      this.log.error(String(error));
+      return false;
+    });
+    if (done) await this.restart();
+    else void vscode.window.showErrorMessage("CuBridge: the packages were not installed: the terminal says why.");
   }
 }
 

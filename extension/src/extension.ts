@@ -3,10 +3,16 @@ import * as vscode from "vscode";
 import { AdaptCommand } from "./adaptCommand";
 import { Adaptations, SCHEME } from "./adaptations";
 import { ServerManager } from "./client";
-import { runDoctor } from "./doctor";
+import { Doctor, DOCTOR_SCHEME } from "./doctor";
 import { watchInterpreter } from "./interpreter";
 import { IrView } from "./irView";
-import { Reports } from "./report";
+import { IrPanel } from "./panels/irPanel";
+import { MaskPanel } from "./panels/maskPanel";
+import { PipelinePanel } from "./panels/pipelinePanel";
+import { Reports } from "./panels/reportPanel";
+import { Source } from "./panels/source";
+import { PhaseMarks } from "./phaseMarks";
+import { SpecCommands } from "./specCommands";
 import { StatusItem } from "./statusItem";
 import { VerifyCommand } from "./verifyCommand";
 
@@ -15,10 +21,18 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const status = new StatusItem();
   const server = new ServerManager(context.extensionPath, log, status);
   const adaptations = new Adaptations();
-  const reports = new Reports();
   const ir = new IrView(server);
+  const source = new Source();
+  const irPanel = new IrPanel(server, source, context.extensionUri, ir);
+  const pipeline = new PipelinePanel(server, source, context.extensionUri);
+  const mask = new MaskPanel(server, context.extensionUri);
+  const compare = (of: { kernel: string; spec: string }): Promise<void> => ir.compare(vscode.Uri.parse(of.kernel), vscode.Uri.parse(of.spec));
+  const reports = new Reports(context.extensionUri, source, compare);
   const adapt = new AdaptCommand(server, adaptations, reports);
   const verify = new VerifyCommand(server, reports);
+  const specs = new SpecCommands(server, adapt);
+  const doctor = new Doctor(server);
+  const marks = new PhaseMarks(server);
 
   const shown = <T extends unknown[]>(run: (...args: T) => Promise<void>) => async (...args: T): Promise<void> => {
     try {
@@ -33,23 +47,37 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   };
   const runAdapt = shown((...args: unknown[]) => adapt.run(args));
   const runVerify = shown((...args: unknown[]) => verify.run(args));
-  const runIr = shown((...args: unknown[]) => ir.show(args));
+  const runIr = shown((...args: unknown[]) => irPanel.show(args));
+
+  const readSpec = shown((...args: unknown[]) => specs.read(args));
+  const start = shown((...args: unknown[]) => specs.start(args));
 
   // What the server's lenses and actions call comes here, to be shown the editor's way.
   server.commands.set("cubridge.adapt", (args) => runAdapt(...args));
   server.commands.set("cubridge.verify", (args) => runVerify(...args));
   server.commands.set("cubridge.showIr", (args) => runIr(...args));
+  server.commands.set("cubridge.readSpec", (args) => readSpec(...args));
+  server.commands.set("cubridge.copyExpert", (args) => start(...args));
 
   const commands: Record<string, (...args: never[]) => unknown> = {
     "cubridge.adaptKernel": runAdapt,
     "cubridge.verifyKernel": runVerify,
     "cubridge.showKernelIr": runIr,
+    "cubridge.showKernelIrText": shown((...args: unknown[]) => ir.show(args)),
+    "cubridge.compareIr": shown((uri?: vscode.Uri) => adapt.compare(uri, (kernel, spec) => ir.compare(kernel, spec))),
+    "cubridge.showPipeline": shown((...args: unknown[]) => pipeline.show(args)),
+    "cubridge.showMask": shown((...args: unknown[]) => mask.show(args)),
+    "cubridge.exportReport": shown(() => reports.export()),
     "cubridge.acceptAdaptation": shown((uri?: vscode.Uri) => adapt.accept(uri)),
     "cubridge.discardAdaptation": shown((uri?: vscode.Uri) => adapt.discard(uri)),
-    "cubridge.showReport": shown(() => reports.show()),
+    "cubridge.saveAdaptation": shown((uri?: vscode.Uri) => adapt.saveAs(uri)),
+    "cubridge.showReport": () => { reports.show(); },
     "cubridge.restart": () => server.restart(),
     "cubridge.showLogs": () => { log.show(); },
-    "cubridge.doctor": () => runDoctor(server),
+    "cubridge.doctor": shown(() => doctor.run()),
+    "cubridge.readSpecFile": readSpec,
+    "cubridge.startFromExpert": start,
+    "cubridge.togglePhaseMarks": shown(() => marks.toggle()),
   };
   for (const [name, run] of Object.entries(commands)) {
     context.subscriptions.push(vscode.commands.registerCommand(name, run as (...args: unknown[]) => unknown));
@@ -63,6 +91,13 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     adaptations,
     reports,
     ir,
+    source,
+    irPanel,
+    pipeline,
+    mask,
+    doctor,
+    marks,
+    vscode.workspace.registerTextDocumentContentProvider(DOCTOR_SCHEME, doctor),
     vscode.workspace.registerTextDocumentContentProvider(SCHEME, adaptations),
     vscode.workspace.onDidGrantWorkspaceTrust(restart),
     vscode.workspace.onDidChangeConfiguration((event) => {

@@ -1,7 +1,7 @@
 // Which kernel and which spec a command is about: from its argument, the active editor, or the user.
 import * as vscode from "vscode";
 import type { ServerManager } from "./client";
-import { isKernelArgument, type SpecFile } from "./protocol";
+import { isKernelArgument, isSpecArgument, type SpecFile } from "./protocol";
 
 export const nameOf = (uri: vscode.Uri): string => uri.path.slice(uri.path.lastIndexOf("/") + 1);
 
@@ -15,22 +15,37 @@ export function pickKernel(args: unknown[]): vscode.Uri | undefined {
   return undefined;
 }
 
-/** Saves both files, which jobs read from disk. False when the editor could not. */
-export async function save(kernel: vscode.TextDocument, spec: vscode.Uri): Promise<boolean> {
-  const open = vscode.workspace.textDocuments.find((document) => document.uri.toString() === spec.toString());
-  for (const document of [kernel, ...(open ? [open] : [])]) {
-    if (document.isDirty && !(await document.save())) {
-      void vscode.window.showErrorMessage(`CuBridge: ${nameOf(document.uri)} could not be saved, and jobs read it from disk.`);
-      return false;
-    }
-  }
-  return true;
+/** The same, and for the lens over a spec one of the kernels of the workspace. */
+export async function chooseKernel(args: unknown[]): Promise<vscode.Uri | undefined> {
+  const [first] = args;
+  const fromSpec = isSpecArgument(first) && !isKernelArgument(first);
+  return fromSpec ? kernelOfWorkspace(vscode.Uri.parse(first.spec)) : pickKernel(args);
+}
+
+async function kernelOfWorkspace(spec: vscode.Uri): Promise<vscode.Uri | undefined> {
+  const found = await vscode.workspace.findFiles("**/*.{cu,cuh}", "**/{node_modules,.venv,venv,build,dist}/**", 500);
+  const items = found.map((uri) => ({ label: nameOf(uri), description: vscode.workspace.asRelativePath(vscode.Uri.joinPath(uri, "..")), uri }));
+  const browse = { label: "$(folder-opened) Choose a file…", uri: undefined };
+  const choice = await vscode.window.showQuickPick<{ label: string; uri: vscode.Uri | undefined }>([...items, browse], {
+    title: `Adapt a Kernel to ${nameOf(spec)}`,
+    placeHolder: items.length > 0 ? "The CUDA kernel" : "No kernel found in the workspace; CuBridge: Start from an Expert Kernel copies one",
+    matchOnDescription: true,
+  });
+  if (choice !== browse) return choice?.uri;
+  const picked = await vscode.window.showOpenDialog({ filters: { CUDA: ["cu", "cuh"] }, openLabel: "Adapt" });
+  return picked?.[0];
+}
+
+/** Options that came with the argument: which kernel of a file is meant. */
+export function optionsOf(args: unknown[]): { options?: Record<string, unknown> } {
+  const [first] = args;
+  return isKernelArgument(first) && first.options ? { options: first.options } : {};
 }
 
 /** The spec named in the argument, or the user's choice among those of the workspace. */
 export async function pickSpec(server: ServerManager, kernel: vscode.Uri, args: unknown[], verb: string): Promise<vscode.Uri | undefined> {
   const [first] = args;
-  if (isKernelArgument(first) && first.spec) return vscode.Uri.parse(first.spec);
+  if (isSpecArgument(first)) return vscode.Uri.parse(first.spec);
   const specs = await server.execute<SpecFile[]>("cubridge.specs", { kernel: kernel.toString() });
   const browse = { label: "$(folder-opened) Choose a file…", uri: undefined };
   const items = specs.map((spec) => {

@@ -15,32 +15,42 @@ export const NEEDED_BY_JOBS: Record<string, string> = {
   psutil: "psutil>=5.9",
   rich: "rich>=13",
 };
+/** The compiler of the default back end, by the names of its packages; an nvcc on the PATH does instead. */
+export const NEEDED_TO_COMPILE: Record<string, string> = {
+  "nvidia-cuda-nvrtc": "nvidia-cuda-nvrtc>=13.0,<13.1",
+  "nvidia-cuda-runtime": "nvidia-cuda-runtime>=13.0,<13.1",
+  "nvidia-cuda-crt": "nvidia-cuda-crt>=13.0,<13.1",
+};
+const ALL: Record<string, string> = { ...NEEDED, ...NEEDED_BY_JOBS, ...NEEDED_TO_COMPILE };
 
 export interface Probe {
   version: string;
-  /** Import names that are not there. */
+  /** Names of the tables above that are not there. */
   missing: string[];
   /** The server installed in this interpreter; false: the sources in the extension are used. */
   installed: boolean;
 }
 
 const SCRIPT = `
-import importlib.util as u, json, sys
-names = sys.argv[1].split(",")
+import importlib.metadata as m, importlib.util as u, json, shutil, sys
+modules, packages = (names.split(",") for names in sys.argv[1:3])
+compilers = sys.platform == "darwin" or shutil.which("nvcc") is not None
+installed = {(d.metadata["Name"] or "").lower() for d in m.distributions()}
+missing = [n for n in modules if u.find_spec(n) is None] + [n for n in packages if not compilers and n not in installed]
 print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "installed": u.find_spec("cubridge_server") is not None,
-                  "missing": [n for n in names if u.find_spec(n) is None]}))
+                  "missing": missing}))
 `;
 
 /** Runs `argv` as Python. Rejects with a sentence when it does not start or is no Python. */
 export function probe(argv: readonly string[], cwd: string): Promise<Probe> {
   const [command, ...args] = argv;
-  const names = [...Object.keys(NEEDED), ...Object.keys(NEEDED_BY_JOBS)].join(",");
+  const names = [{ ...NEEDED, ...NEEDED_BY_JOBS }, NEEDED_TO_COMPILE].map((table) => Object.keys(table).join(","));
   return new Promise((resolve, reject) => {
     if (!command) {
       reject(new Error("No Python interpreter is configured."));
       return;
     }
-    execFile(command, [...args, "-c", SCRIPT, names], { cwd, timeout: 20_000 }, (error, stdout, stderr) => {
+    execFile(command, [...args, "-c", SCRIPT, ...names], { cwd, timeout: 20_000 }, (error, stdout, stderr) => {
       if (error) {
         const last = stderr.trim().split("\n").at(-1) ?? "";
         reject(new Error(`${command} does not start: ${last || error.message}`));
@@ -65,8 +75,7 @@ export function problem(found: Probe): string | null {
 
 /** The pip arguments that install everything that is missing. */
 export function install(found: Probe): string[] {
-  const all = { ...NEEDED, ...NEEDED_BY_JOBS };
-  return ["-m", "pip", "install", ...found.missing.map((name) => all[name] ?? name)];
+  return ["-m", "pip", "install", ...found.missing.map((name) => ALL[name] ?? name)];
 }
 
 /** `argv` as one line for a POSIX shell or, on Windows, for PowerShell's call operator. */

@@ -1,5 +1,5 @@
 // The report as Markdown: levels, stages, cases, figures. Pure text, no editor API.
-import type { Case, EngineResult, JobReply, Report } from "./protocol";
+import type { Case, Cost, EngineResult, JobReply, LineCost, Report, Simulated } from "./protocol";
 
 const cell = (value: unknown): string => {
   if (value === null || value === undefined || value === "") return "–";
@@ -44,6 +44,53 @@ function failures(cases: readonly Case[]): string {
   return rows.length > 0 ? `### Failed cases\n\n${table(head, rows)}` : "";
 }
 
+const percent = (share: number, digits: number): string => `${(100 * share).toFixed(digits)} %`;
+
+function bytes(size: number): string {
+  if (size === 0) return "";
+  if (size < 1024) return `${Number(size.toPrecision(3))} B`;
+  return size < 1024 * 1024 ? `${Number((size / 1024).toPrecision(3))} KiB` : `${Number((size / 1024 / 1024).toPrecision(3))} MiB`;
+}
+
+function conflicts(cost: LineCost): string {
+  if (cost.bank_ways === null) return "";
+  return cost.bank_ways > 1 ? `**${cost.bank_ways} ways**, ${cost.wavefronts} wavefronts for ${cost.ideal_wavefronts}` : "none";
+}
+
+const TOP_LINES = 8;
+
+/** The lines with the most instructions, and every other one with a bank conflict. */
+function costly(cost: Cost): string {
+  const ordered = [...cost.lines].sort((a, b) => b.instructions - a.instructions || a.line - b.line);
+  const shown = ordered.filter((one, at) => at < TOP_LINES || (one.bank_ways ?? 1) > 1);
+  const rows = shown.map((one) => [
+    one.line + 1,
+    percent(one.share, 1),
+    percent(one.active, 0),
+    bytes((one.shared_read + one.shared_write) / cost.ctas),
+    bytes((one.global_read + one.global_write) / cost.ctas),
+    conflicts(one),
+    one.text,
+  ]);
+  const sizes = Object.entries(cost.sizes).map(([name, size]) => `${name}=${size}`).join(" ");
+  const launch = `Case ${cost.case} (${sizes}): ${cost.ctas} CTAs, ${cost.instructions} warp instructions, ${percent(cost.active, 0)} of lanes active.`;
+  return `### Lines that cost\n\n${launch}\n\n${table(["line", "issued", "lanes", "shared per CTA", "global per CTA", "bank conflicts", "source"], rows)}`;
+}
+
+function simulated(all: readonly Simulated[]): string[] {
+  if (all.length === 0) return [];
+  const rows = all.map((one) => [
+    one.instantiation,
+    [one.arch, ...(one.same_as ?? []).map((arch) => `${arch} (same PTX)`)].join(", "),
+    one.cases.length,
+    one.launches,
+    one.bank_conflict_ways === null ? "" : one.bank_conflict_ways > 1 ? `${one.bank_conflict_ways} ways` : "none",
+    one.schedules.join(", "),
+  ]);
+  const ran = `### In the simulator\n\n${table(["instantiation", "arch", "problems", "launches", "bank conflicts", "schedules"], rows)}`;
+  return [ran, ...all.flatMap((one) => (one.cost ? [costly(one.cost)] : []))];
+}
+
 function ofReport(report: Report): string[] {
   const sections = [table(["stage", "state", "seconds", "why"], report.stages.map((s) => [s.name, s.state, s.seconds.toFixed(2), s.why]))];
   const rows = summary(report.cases);
@@ -53,6 +100,7 @@ function ofReport(report: Report): string[] {
     const compiled = report.compiled.map((c) => [c.instantiation, c.arch, c.registers, c.spill_bytes, c.shared_bytes]);
     sections.push(`### Compiled\n\n${table(["instantiation", "arch", "registers", "spill bytes", "shared bytes"], compiled)}`);
   }
+  sections.push(...simulated(report.simulated ?? []));
   if (report.empty_rows && report.empty_rows.rows > 0) {
     const empty = report.empty_rows;
     sections.push(`Rows without a key: ${empty.rows} on the grid; the spec gives ${empty.spec}, policy ${empty.policy}, kept ${empty.kept}.`);

@@ -1,9 +1,9 @@
 // Verify: run the job; what it finds are diagnostics in both files, and a report.
 import * as vscode from "vscode";
 import type { ServerManager } from "./client";
-import { nameOf, pickKernel, pickSpec, save } from "./picks";
+import { chooseKernel, nameOf, optionsOf, pickSpec } from "./picks";
 import type { JobReply } from "./protocol";
-import type { Reports } from "./report";
+import type { Reports } from "./panels/reportPanel";
 import { requireTrust } from "./trust";
 
 export class VerifyCommand {
@@ -14,16 +14,16 @@ export class VerifyCommand {
 
   async run(args: unknown[]): Promise<void> {
     if (!(await requireTrust("verify a kernel"))) return;
-    const kernel = pickKernel(args);
+    const kernel = await chooseKernel(args);
     const spec = kernel && (await pickSpec(this.server, kernel, args, "Verify"));
     if (!kernel || !spec) return;
     const document = await vscode.workspace.openTextDocument(kernel);
-    if (!(await save(document, spec))) return;
     const title = `Verifying ${nameOf(kernel)} against ${nameOf(spec)}`;
     const reply = await this.server.job<JobReply>("cubridge.verify", title, {
       kernel: kernel.toString(),
       spec: spec.toString(),
       version: document.version,
+      ...optionsOf(args),
     });
     if (!reply || reply.state === "cancelled") return;
     this.reports.keep(`Verification of ${nameOf(kernel)} against ${nameOf(spec)}`, reply);
@@ -34,6 +34,6 @@ export class VerifyCommand {
           "Show Report",
         )
       : await vscode.window.showErrorMessage(`CuBridge ${reply.message || "gave no result."}`, "Show Report");
-    if (answer === "Show Report") await this.reports.show();
+    if (answer === "Show Report") this.reports.show();
   }
 }

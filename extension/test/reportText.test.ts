@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobReply } from "../src/protocol";
+import type { JobReply, LineCost } from "../src/protocol";
 import { reportMarkdown } from "../src/reportText";
 
 const reply: JobReply = {
@@ -61,4 +61,24 @@ test("a NaN error is not hidden by a maximum", () => {
 
 test("a refusal without a result shows its message", () => {
   assert.ok(reportMarkdown("t", { ...reply, state: "refused", message: "CB301: no", result: null }).includes("**CB301: no**"));
+});
+
+test("the lines that cost are the eight with the most instructions, and every one with a conflict", () => {
+  assert.ok(reply.result?.report);
+  const line = (n: number, more: object): LineCost => ({
+    line: n, text: `line ${n + 1}`, instructions: 1000 - n, share: 0.125, active: 0.94, global_read: 0, global_write: 0,
+    shared_read: 0, shared_write: 0, wavefronts: 0, ideal_wavefronts: 0, bank_ways: null, ...more,
+  });
+  const lines = Array.from({ length: 12 }, (_, n) => line(n, {}));
+  lines[2] = line(2, { shared_read: 65536, bank_ways: 1, wavefronts: 8, ideal_wavefronts: 8 });
+  lines[10] = line(10, { shared_read: 24576, bank_ways: 2, wavefronts: 16, ideal_wavefronts: 8, text: "s[i] | 1" });
+  const cost = { case: "rising-max", sizes: { B: 1 }, ctas: 4, instructions: 9000, active: 0.97, lines };
+  const one = { instantiation: "k<half>", arch: "sm_80", same_as: ["sm_90"], cases: ["a", "b"], schedules: ["late forward"], launches: 2, bank_conflict_ways: 2, cost };
+  const text = reportMarkdown("t", { ...reply, result: { ...reply.result, report: { ...reply.result.report, simulated: [one] } } });
+  assert.ok(text.includes("| k&lt;half> | sm_80, sm_90 (same PTX) | 2 | 2 | 2 ways | late forward |"));
+  assert.ok(text.includes("Case rising-max (B=1): 4 CTAs, 9000 warp instructions, 97 % of lanes active."));
+  assert.ok(text.includes("| 3 | 12.5 % | 94 % | 16 KiB | – | none | line 3 |"));
+  assert.ok(text.includes("| 11 | 12.5 % | 94 % | 6 KiB | – | **2 ways**, 16 wavefronts for 8 | s[i] \\| 1 |"));
+  assert.ok(text.includes("line 8 |"));
+  assert.ok(!text.includes("line 9 |"));
 });

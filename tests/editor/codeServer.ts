@@ -27,6 +27,8 @@ const QUIET = {
   "files.autoSave": "off",
   // So that the text of a terminal is in the page.
   "terminal.integrated.gpuAcceleration": "off",
+  // Pages of the workbench in a tab, not over the editors.
+  "workbench.editor.useModal": "off",
   "window.restoreWindows": "none",
 };
 

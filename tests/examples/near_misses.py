@@ -197,6 +197,16 @@ def constant_changed(adapted) -> str | None:
     return None
 
 
+def quotient_for_remainder(adapted) -> str | None:
+    """The row of a key in an image taken for its column."""
+    for hunk in adapted.lowered.hunks:
+        new = re.sub(r"(\bcol\b[^;\n%]*?) % (\d+)", r"\1 / \2", hunk.new, count=1)
+        if new != hunk.new and not adapted.attention.mask:
+            others = [h for h in adapted.lowered.hunks if h is not hunk]
+            return apply_hunks(adapted.source.data, [*others, Hunk(hunk.start, hunk.end, "", new, hunk.why)]).decode()
+    return None
+
+
 def range_too_short(adapted) -> str | None:
     """The last KV tile of every Q tile left out."""
     loop = adapted.lift(adapted.text).anchors.kv_loop
@@ -264,6 +274,7 @@ NEAR_MISSES: tuple[Callable[..., str | None], ...] = (
     heads_by_modulo,
     sentinel_turned_into_infinity,
     constant_changed,
+    quotient_for_remainder,
     range_too_short,
     decay_off_by_one,
     bias_of_the_weight_dropped,

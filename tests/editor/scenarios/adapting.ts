@@ -48,6 +48,9 @@ export const adapting: Scenario = {
       await window.save();
     });
     await trial.step("verify what was accepted", () => verify(window));
+    await trial.step("the lens has the new level", async () => {
+      await window.lens(KERNEL, /(simulated|gpu): equals causal_bottom_right\.py/).waitFor();
+    });
     await trial.picture("verified");
     const report = await trial.step("report panel", async () => {
       await window.toastButton("kernel.cu equals", "Show Report").click();

@@ -11,11 +11,13 @@ const KERNEL = "flash_fwd/kernel.cu";
 const SPEC = "gemma2_softcap_window.py";
 const FOLDER = join(ROOT, "docs", "pictures");
 const MAX_BYTES = 250_000;
+const SIZE = { width: 1280, height: 760 };
 
 export const pictures: Scenario = {
   name: "pictures",
   async run(trial: Trial): Promise<void> {
     const window = await trial.step("open a kernel", () => trial.open(KERNEL));
+    await window.page.setViewportSize(SIZE);
     const path = window.path(KERNEL);
     await trial.step("kernel and CuIR", async () => {
       await window.goTo(lineOf(path, "__global__"));
@@ -33,16 +35,15 @@ export const pictures: Scenario = {
       await window.command("CuBridge: Show Pipeline of Kernel");
       await (await panel(window.page, "pipeline", "svg")).locator(".verdict.good").waitFor({ timeout: LATER });
       await take(window, "pipeline");
-      await window.command("View: Close All Editors in Group");
+      await window.command("View: Close Editors in Other Groups");
     });
     await trial.step("adapt, diff", async () => {
-      await window.openFile(KERNEL);
       await window.command("CuBridge: Adapt Kernel to Spec…");
       await window.row(SPEC).waitFor();
       await window.row(SPEC).click();
       await window.outcome(window.tab(`adapted to ${SPEC}`), JOB);
       await window.page.locator(".monaco-diff-editor .modified .view-line").first().waitFor();
-      await window.command("Go to Next Difference");
+      await window.page.locator(".monaco-diff-editor .modified .line-insert").first().waitFor();
       await take(window, "diff");
     });
     await trial.step("report", async () => {

@@ -45,7 +45,7 @@ export const troubles: Scenario = {
       await window.command("Notifications: Clear All Notifications");
       await window.openFile(`specs/${REFUSED}`);
       await window.editor(`specs/${REFUSED}`).locator(".squiggly-error").first().waitFor();
-      await window.command("View: Focus Problems");
+      await window.page.keyboard.press("Control+Shift+m");
       await window.page.locator(".markers-panel .monaco-list-row", { hasText: /CB[23]\d\d/ }).first().waitFor();
     });
     await trial.picture("spec");

@@ -29,7 +29,8 @@ export const trust: Scenario = {
       await window.toastButton(REFUSAL, "Manage Workspace Trust").click();
       await window.page.locator(".workspace-trust-editor .monaco-button", { hasText: /^Trust/ }).first().click();
       await window.page.locator(".statusbar-item", { hasText: "Restricted Mode" }).waitFor({ state: "detached" });
-      await window.openFile(KERNEL);
+      await window.tab("kernel.cu").click();
+      await window.editor(KERNEL).locator(".view-line").first().waitFor();
       await window.command("CuBridge: Adapt Kernel to Spec…");
       await window.row("causal_bottom_right.py").waitFor({ timeout: LATER });
     });

@@ -1,0 +1,184 @@
+"""Lifting each kernel once per content: what was lifted is kept with a digest of everything that it depends on.
+
+A kernel depends on its own text, on the functions it can reach by name, on everything in the file that is no function
+(types, constants, macros), and on the functions that name it (launches give template values and block sizes). Where all
+of that is the same in a new version of the file, the earlier lift holds and only its places move. What cannot be told
+for sure counts as a dependency: a lift too many costs a moment, a stale one would be wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+from tree_sitter import Node
+
+from cubridge_engine.diagnostics import Span
+from cubridge_engine.ir.anchors import Anchors
+from cubridge_engine.ir.expr import Call, Const, Read, Var
+from cubridge_engine.source import SourceFile
+
+if TYPE_CHECKING:
+    from cubridge_engine.lift import Lifted
+
+UNREAD = ""
+MAX_KEPT = 48  # lifts, of all kernels and versions of one file: undo and redo find theirs again
+_CONTAINERS = frozenset({"namespace_definition", "linkage_specification"})
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(rb"[A-Za-z_]\w*")
+_LOOPS = frozenset({b"for", b"while", b"do", b"goto"})
+_WITHOUT_SPANS = (Call, Const, Read, Var, str, int, float, bool, type(None))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Piece:
+    """A top-level declaration: byte range, the words in it, and the name of a function that only its name can reach
+    (UNREAD for text that the grammar gave up on, which nothing reaches)."""
+
+    start: int
+    end: int
+    name: str | None
+    words: frozenset[bytes] = dataclasses.field(repr=False, compare=False)
+
+
+class Moved(Exception):
+    """A place of the earlier lift is in none of the pieces that it was made from."""
+
+
+@dataclasses.dataclass(slots=True)
+class Lifts:
+    """The lifts of one file. Used by one reading thread at a time."""
+
+    _kept: dict[tuple[str, bytes], tuple[tuple[Piece, ...], Lifted]] = dataclasses.field(
+        default_factory=dict[tuple[str, bytes], "tuple[tuple[Piece, ...], Lifted]"]
+    )
+
+    def get(self, source: SourceFile, name: str, uses: tuple[Piece, ...]) -> Lifted | None:
+        """The lift of the kernel `name`, moved to its places in `source`; None when its content was never lifted."""
+        key = (name, digest(source, uses))
+        if key not in self._kept:
+            return None
+        before, lifted = self._kept.pop(key)
+        try:
+            moved = move(lifted, before, uses, source)
+        except Moved:
+            return None
+        self._kept[key] = (uses, moved)  # at the end: recently used
+        return moved
+
+    def put(self, source: SourceFile, name: str, uses: tuple[Piece, ...], lifted: Lifted) -> Lifted:
+        """Keep a lift. Returns it without anchors: they are for lowering, which lifts by itself, and do not move."""
+        kept = dataclasses.replace(lifted, anchors=Anchors(), source=None)
+        self._kept[name, digest(source, uses)] = (uses, kept)
+        while len(self._kept) > MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return kept
+
+
+def uses_of(source: SourceFile, name: str, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """The pieces that the kernel `name` depends on, in the order of the file."""
+    pasting = any("##" in macro.body for macro in source.macros.values())  # then names are made that nobody sees
+    own = name.encode()
+    waiting = {p.start: p for p in pieces if p.name is not None and not pasting and own not in p.words}
+    frontier = [piece for piece in pieces if piece.start not in waiting]
+    reached: set[bytes] = set()
+    while frontier:
+        reached.update(*(piece.words for piece in frontier))
+        frontier = [piece for piece in waiting.values() if (piece.name or "").encode() in reached]
+        for piece in frontier:
+            del waiting[piece.start]
+    return tuple(piece for piece in pieces if piece.start not in waiting)
+
+
+def has_loop(uses: tuple[Piece, ...]) -> bool:
+    """False when nothing that a kernel depends on has a loop: then it does not walk over keys."""
+    return any(not piece.words.isdisjoint(_LOOPS) for piece in uses)
+
+
+def pieces_of(source: SourceFile) -> tuple[Piece, ...]:
+    """The top-level declarations of a file; comments are none."""
+    names = {f.node.start_byte: f.name for group in source.functions().values() for f in group}
+    return tuple(_pieces(source, source.root, names))
+
+
+def _pieces(source: SourceFile, parent: Node, names: dict[int, str]) -> Iterator[Piece]:
+    for node in parent.children:
+        body = node.child_by_field_name("body") if node.type in _CONTAINERS else None
+        if node.type == "comment":
+            continue
+        if body is not None:
+            yield _piece(source, node.start_byte, body.start_byte, None)
+            yield from _pieces(source, body, names)
+            continue
+        inner = node
+        while inner.type == "template_declaration" and inner.named_children:
+            inner = inner.named_children[-1]
+        name = names.get(inner.start_byte) if inner.type == "function_definition" else None
+        if node.is_error and not any(node.start_byte <= start < node.end_byte for start in names):
+            name = UNREAD
+        # Operators, conversions and destructors are reached without their name.
+        plain = name if name is not None and (name == UNREAD or _PLAIN_NAME.fullmatch(name)) else None
+        yield _piece(source, node.start_byte, node.end_byte, plain)
+
+
+def _piece(source: SourceFile, start: int, end: int, name: str | None) -> Piece:
+    return Piece(start, end, name, _words(source.clean[start:end]))
+
+
+@lru_cache(maxsize=4096)
+def _words(text: bytes) -> frozenset[bytes]:
+    return frozenset(_WORD.findall(text))
+
+
+def digest(source: SourceFile, uses: tuple[Piece, ...]) -> bytes:
+    """Equal for two texts in which the dependencies of a kernel are the same, wherever they are in the file."""
+    whole = hashlib.sha256()
+    for macro in source.macros.values():
+        whole.update(repr((macro.name, macro.params, macro.body)).encode())
+    # One question that the lifter asks the whole file, to guess the element type of a template nobody instantiates.
+    whole.update(bytes((b"mma.sync" in source.data or b"ldmatrix" in source.data,)))
+    for piece in uses:
+        for text in (source.data, source.clean):
+            part = text[piece.start : piece.end]
+            whole.update(len(part).to_bytes(8, "little") + part)
+    return whole.digest()
+
+
+def move(lifted: Lifted, before: tuple[Piece, ...], after: tuple[Piece, ...], source: SourceFile) -> Lifted:
+    """`lifted` with its spans where the same pieces are now. Raises Moved when one of them is in no piece."""
+    pairs = list(zip(before, after, strict=True))
+
+    def place(span: Span) -> Span:
+        for old, new in pairs:
+            if old.start <= span.start and span.end <= old.end:
+                delta = new.start - old.start
+                return source.span_of(span.start + delta, span.end + delta)
+        if span.start == span.end == 0:
+            return span  # the file as a whole
+        raise Moved
+
+    return cast("Lifted", _moved(lifted, place))
+
+
+def _moved(value: Any, place: Any) -> Any:
+    """`value` with every span in it replaced; parts without spans are shared, not copied."""
+    if isinstance(value, _WITHOUT_SPANS):
+        return value
+    if isinstance(value, Span):
+        return place(value)
+    if isinstance(value, tuple):
+        items = tuple(_moved(item, place) for item in cast("tuple[Any, ...]", value))
+        same = all(a is b for a, b in zip(items, cast("tuple[Any, ...]", value), strict=True))
+        return cast("Any", value) if same else items
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {
+            field.name: new
+            for field in dataclasses.fields(value)
+            if (new := _moved(old := getattr(value, field.name), place)) is not old
+        }
+        return dataclasses.replace(value, **changed) if changed else value
+    return value  # strides and template values by name: no places in them
