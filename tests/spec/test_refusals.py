@@ -248,7 +248,11 @@ def test_a_reading_cut_short_inside_vmap_leaves_nothing_behind():
 
     from cubridge_engine.spec.program import guarded
 
-    with pytest.raises(KeyboardInterrupt), guarded("spec.py", 5.0):
-        torch._C._functorch._vmap_increment_nesting(3, "error")
-        raise KeyboardInterrupt  # as an alarm does, between entering and torch's own clean-up
+    def cut_short() -> None:
+        with guarded("spec.py", 5.0):
+            torch._C._functorch._vmap_increment_nesting(3, "error")
+            raise KeyboardInterrupt  # as an alarm does, between entering and torch's own clean-up
+
+    with pytest.raises(KeyboardInterrupt):
+        cut_short()
     assert torch.randn(2).shape == (2,)
