@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..diagnostics import Diagnostic, Span
-from ..ir.expr import Expr
+from ..ir.expr import Expr, Read, Var, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,24 @@ class Attention:
         equal = all(sizes.get(a) == sizes.get(b) for a, b in self.equal_sizes if a in sizes and b in sizes)
         pairs = ((sizes[a], sizes[b]) for a, b in self.ordered_sizes if a in sizes and b in sizes)
         ordered = all(a <= b for a, b in pairs)
-        return fixed and equal and ordered and all(sizes.get(name, 0) % self.size_step == 0 for name in ("Sq", "Sk"))
+        steps = all(sizes.get(name, 0) % self.size_step == 0 for name in ("Sq", "Sk"))
+        ends = all(sizes.get(name, 0) <= longest for name, longest in self.table_ends)
+        return fixed and equal and ordered and steps and ends
+
+    @property
+    def table_ends(self) -> tuple[tuple[str, int], ...]:
+        """Lengths that an operand of fixed size limits: it is read at the row or key itself, and ends there."""
+        axes = {item.name: item.axes for item in self.operands}
+        found = {
+            ({"i": "Sq", "j": "Sk"}[index.name], int(axis))
+            for part in (self.score, self.mask, self.sink, self.divisor)
+            if part is not None
+            for read in walk(part)
+            if isinstance(read, Read)
+            for axis, index in zip(axes.get(read.tensor, ()), read.index, strict=False)
+            if axis.isdigit() and isinstance(index, Var) and index.name in ("i", "j")
+        }
+        return tuple(sorted(found))
 
     @property
     def operands(self) -> tuple[TensorInput, ...]:

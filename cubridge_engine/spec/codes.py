@@ -210,6 +210,11 @@ ROWS: dict[str, Row] = {
         "the spec is only defined where {less} is at most {more}",
         "nothing to do where the queries are the last of the keys; else index from the start of the keys",
     ),
+    "CB254": Row(
+        N,
+        "a value is rounded to {dtype} here, which has less precision than q ({q}): the rounding is not reproduced",
+        "remove the conversion, so that the spec is exactly what the kernel computes",
+    ),
     "CB243": Row(E, "the spec cannot be traced: {reason}", "use plain PyTorch tensor operations on this line"),
 }
 

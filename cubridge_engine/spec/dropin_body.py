@@ -58,7 +58,10 @@ class Body:
         self._lengths()
         live = self._live(cuts, calls)
         self.users |= {n: [u for u in n.users if u in live or u.op == "output"] for n in live}
-        self.leaves |= {leaf.node for cut in cuts for leaf in cut.leaves.values()}
+        for output, cut in calls.items():
+            for leaf in cut.leaves.values():
+                self.leaves.add(leaf.node)
+                self.users[leaf.node].append(output)  # what stood between them is not written
         for node in self.graph.nodes:
             if node in calls:
                 self._call(node, calls[node])
@@ -250,7 +253,8 @@ class Body:
         owner = module.get_submodule(path)
         bias = a.get("bias")
         own_bias = bias is not None and self.graph.targets.get(self.graph.input_name(bias) or "") == f"user.{path}.bias"
-        if type(owner) is not kinds[op] or (getattr(owner, "bias", None) is not None) != own_bias:
+        with_bias = getattr(owner, "bias", None) is not None
+        if type(owner) is not kinds[op] or with_bias != (bias is not None) or with_bias != own_bias:
             return ""
         source = a.get("input", a.get("indices"))
         return f"{path_text(path)}({self.value(source)})"

@@ -15,6 +15,8 @@ from .trace import make_mode, quiet
 
 _STEP = 7  # how much longer an axis is made: no size that a spec has by itself
 _MOST_TRIES = 12  # small sets of axes that are tried before all of one length
+_KEPT = 0.8  # the part of a made-up mask that lets a key through
+_FILL = -1e4  # what a float mask adds where it lets nothing through is this or less
 Axis = tuple[int, int]  # number of the tensor, axis of it
 
 
@@ -163,13 +165,9 @@ def real_arguments(
     made: list[Any] = []
     for shape, example in zip(shapes_at(program, lengths, values), program.example, strict=True):
         if example.dtype.is_floating_point:
-            finite = example.double()[torch.isfinite(example)]
-            spread = float(finite.std()) if finite.numel() > 1 else 1.0
-            middle = float(finite.mean()) if finite.numel() else 0.0
-            new = torch.randn(shape, generator=generator) * spread + middle
-            made.append(new.to(example.dtype))
+            made.append(_numbers(example, shape, generator))
         elif example.dtype == torch.bool:
-            new = torch.rand(shape, generator=generator) < 0.8
+            new = torch.rand(shape, generator=generator) < _KEPT
             if shape and 0 not in shape:
                 new[..., 0] = True
                 if empty_rows:
@@ -178,6 +176,26 @@ def real_arguments(
         else:
             made.append(_integers(example, shape))
     return made
+
+
+def _numbers(example: Any, shape: tuple[int, ...], generator: Any) -> Any:
+    """Normal numbers with the example's mean and spread. Where it holds the fill of a mask, part of the entries
+    get that as it is, but none at the start of the last axis, so that a row keeps a key.
+    """
+    import torch
+
+    finite = example.double()[torch.isfinite(example)]
+    fills, rest = finite[finite <= _FILL], finite[finite > _FILL]
+    if not rest.numel() or not shape:
+        fills, rest = rest[:0], finite
+    spread = float(rest.std()) if rest.numel() > 1 else 1.0
+    middle = float(rest.mean()) if rest.numel() else 0.0
+    new = torch.randn(shape, generator=generator) * spread + middle
+    if fills.numel():
+        filled = torch.rand(shape, generator=generator) >= _KEPT
+        filled[..., :1] = False
+        new = torch.where(filled, fills[0], new.double())
+    return new.to(example.dtype)
 
 
 def _integers(example: Any, shape: tuple[int, ...]) -> Any:

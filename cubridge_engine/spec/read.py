@@ -24,6 +24,7 @@ from .meanings import around, meanings
 from .program import Program, SpecError, TimeUp, brief, guarded, load, raised_line, span_of
 from .recognise import Template, recognise
 from .reference import eager
+from .rounding import roundings
 from .rules import RULES
 from .sizes import Plan, numbers_of, plans
 from .trace import Graph, Line, trace
@@ -392,6 +393,8 @@ class Reader:
 
     def annotate(self, attention: Attention, plan: Plan, graph: Graph, failure: Exception | None) -> Attention:
         """Notes on how general the reading is, and warnings about arguments without effect."""
+        import torch
+
         notes: list[Diagnostic] = []
         span = self.span(self.program.line)
         notes += self.program.notes
@@ -403,6 +406,8 @@ class Reader:
         # No shared KV heads is the usual case and not worth a note; equal lengths are a limit people run into.
         notes += [make("CB241", span, left=a, right=b) for a, b in plan.equal if (a, b) == ("Sq", "Sk")]
         notes += [make("CB245", span, less=a, more=b) for a, b in plan.ordered]
+        q = attention.input("q").dtype
+        notes += [make("CB254", self.span(x) or span, dtype=to, q=q) for x, to in roundings(graph, getattr(torch, q))]
         used = graph.used()
         notes += [make("CB213", span, name=n) for n in self.program.tensor_names if n not in used]
         return replace(attention, diagnostics=tuple(sorted(notes, key=lambda d: -int(d.severity or Severity.NOTE))))

@@ -14,9 +14,11 @@ from .core_plans import core_plans
 from .cut import ancestors
 from .cut_graph import CutGraph, node_line
 from .elements import Elements, Refused
+from .inputs import make_inputs
 from .program import Program, SpecError, brief
 from .read import Reader, outputs_text
 from .recognise import Template
+from .reference import reference
 from .sizes import Plan, numbers_of, reach_of
 from .trace import Graph
 from .unify import NotUnified
@@ -95,7 +97,13 @@ class CoreReader(Reader):
         inputs = tuple(replace(item, axes=found[0].axes.get(item.name, ())) for item in skeleton.inputs)
         if any(t.axes.get(item.name) != item.axes for t in found for item in inputs):
             raise NotUnified("the size of an operand depends on the lengths in a way of its own")
-        return super().at_plan(replace(skeleton, inputs=inputs), plan, first)
+        attention = super().at_plan(replace(skeleton, inputs=inputs), plan, first)
+        for name, end in attention.table_ends:
+            if not plan.longest and name not in plan.fixed:
+                # Tracing looks up no data; only a run says that the table ends there.
+                beyond = {**plan.check_at[0], "Sq": end + 1, "Sk": end + 1}
+                reference(self.program, make_inputs(attention, beyond))
+        return attention
 
     def annotate(self, attention: Attention, plan: Plan, graph: Graph, failure: Exception | None) -> Attention:
         """The notes of any reading, and what is passed to the kernel."""

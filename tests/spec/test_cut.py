@@ -297,6 +297,49 @@ def test_the_drop_in_is_the_function(name: str) -> None:
         assert float((wrong[0].double() - want[0]).abs().max()) > 1e-2
 
 
+WAYS_IN: dict[str, tuple[str, str]] = {
+    "q, k and v of one name, transposed on the way into the kernel": (
+        "y = self.q(x).view(b, n, self.h, -1); q = y.transpose(1, 2); y = self.k(x).view(b, n, self.h, -1); k = y.transpose(1, 2); "
+        "y = self.v(x).view(b, n, self.h, -1); v = y.transpose(1, 2)",
+        "self.q, self.k, self.v = (torch.nn.Linear(dim, dim) for _ in range(3))",
+    ),
+    "a weight of one module with a bias that is put together": (
+        "w = torch.nn.functional.linear(x, self.w.weight, torch.cat((self.a, self.a * 0, self.c))); "
+        "q, k, v = (t.view(b, n, self.h, -1).transpose(1, 2) for t in w.chunk(3, -1))",
+        "self.w = torch.nn.Linear(dim, 3 * dim, bias=False); "
+        "self.a, self.c = torch.nn.Parameter(torch.randn(dim)), torch.nn.Parameter(torch.randn(dim))",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_IN)
+def test_the_drop_in_passes_the_right_tensors(name: str, reading: Callable[..., SpecResult]) -> None:
+    change, init = WAYS_IN[name]
+    result = reading(block(f"{change}; {SOFTMAX}", init))
+    assert result.attention is not None, [d.message for d in result.diagnostics]
+    assert result.core is not None
+    made = drop_in(result.core, result.attention)
+    inputs = real_arguments(result.core.whole.program, result.core.whole.lengths, (3, 17), seed=5)
+    want = reference(result.core.whole.program, inputs)
+    got = made.run(inputs, exact(result.attention))
+    np.testing.assert_allclose(got[0].numpy(), want[0].numpy(), atol=2e-5)
+
+
+def test_arguments_made_like_a_mask_keep_its_fill(reading: Callable[..., SpecResult]) -> None:
+    """Numbers of the spread of 0 and the least float32 would be a mask that no dtype but float32 can hold."""
+    text = block("s = q @ k.mT / 4 + fill; o = s.softmax(-1) @ v").replace("(self, x)", "(self, x, fill)")
+    mask = "torch.randn(2, 20, 32), (torch.rand(2, 1, 20, 20) < 0.3) * torch.finfo(torch.float32).min"
+    result = reading(text.replace("(torch.randn(2, 20, 32),)", f"({mask})"))
+    assert result.attention is not None, [d.message for d in result.diagnostics]
+    assert result.core is not None
+    whole = result.core.whole
+    fill = real_arguments(whole.program, whole.lengths, (2, 23), seed=5)[1]
+    least = torch.finfo(torch.float32).min
+    assert 0.1 < float((fill == least).float().mean()) < 0.3
+    assert bool((fill[fill != least].abs() < 100).all())
+    assert not (fill == least).all(-1).any()
+
+
 def test_the_drop_in_returns_what_the_function_returns() -> None:
     result = example("vit_fused_qkv")
     assert result.attention is not None
