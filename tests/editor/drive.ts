@@ -27,7 +27,9 @@ interface Outcome {
   scenario: string;
   passed: boolean;
   seconds: number;
+  /** Of the machine, averaged over the last minute. */
   load: number;
+  steps: Trial["times"];
   why?: string;
 }
 
@@ -72,9 +74,11 @@ async function attempt(scenario: Scenario, runtime: Runtime, options: Options): 
   const temporary = mkdtempSync(join(tmpdir(), "cubridge-editor-"));
   rmSync(join(options.out, scenario.name), { recursive: true, force: true });
   const browser = await chromium.launch({ executablePath: which(runtime.chromium ?? "chromium"), headless: true, args: CHROMIUM, handleSIGINT: false, handleSIGTERM: false });
+  const trial = new Trial(scenario, runtime, browser, options, temporary);
   const done = (passed: boolean, why?: string): Outcome => ({
     scenario: scenario.name,
     passed,
+    steps: trial.times,
     seconds: (Date.now() - start) / 1000,
     load: loadavg()[0] ?? 0,
     ...(why ? { why } : {}),
@@ -86,7 +90,7 @@ async function attempt(scenario: Scenario, runtime: Runtime, options: Options): 
   };
   for (const name of SIGNALS) process.once(name, interrupt);
   try {
-    await new Trial(scenario, runtime, browser, options, temporary).run();
+    await trial.run();
     return done(true);
   } catch (error) {
     say(error instanceof Error ? (error.stack ?? error.message) : String(error));

@@ -74,7 +74,8 @@ export class Trial {
   async open(file?: string): Promise<Workbench> {
     await this.window?.close();
     if (!this.server) throw new Error("the editor was not started");
-    this.window = await Workbench.open(this.browser, this.server, this.workspace, file);
+    this.window = await Workbench.blank(this.browser, this.server, this.workspace);
+    await this.window.visit(file);
     return this.window;
   }
 
@@ -128,7 +129,7 @@ export class Trial {
   /** A picture of the window, kept as an artefact. */
   async picture(name: string): Promise<void> {
     this.shots += 1;
-    await this.window?.page.screenshot({ path: join(this.out, `${String(this.shots).padStart(2, "0")}-${name}.png`) });
+    await this.window?.page.screenshot({ animations: "disabled", path: join(this.out, `${String(this.shots).padStart(2, "0")}-${name}.png`) });
   }
 
   private async explain(error: unknown): Promise<void> {

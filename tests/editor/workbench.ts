@@ -28,15 +28,6 @@ export class Workbench {
     readonly folder: string,
   ) {}
 
-  static async open(browser: Browser, server: CodeServer, folder: string, file?: string): Promise<Workbench> {
-    const self = await Workbench.blank(browser, server, folder);
-    const { page } = self;
-    await page.goto(server.address(folder, file), { waitUntil: "domcontentloaded" });
-    await page.locator(".monaco-workbench").waitFor({ timeout: LATER });
-    if (file) await self.editor(file).locator(".view-line").first().waitFor({ timeout: LATER });
-    return self;
-  }
-
   /** A page that is listened to and has no address yet. */
   static async blank(browser: Browser, server: CodeServer, folder: string): Promise<Workbench> {
     const context = await browser.newContext({ viewport: VIEWPORT });
@@ -53,6 +44,13 @@ export class Workbench {
     page.on("console", (message) => self.console.push(`${message.type()}: ${message.text()}`));
     page.on("pageerror", (error) => self.console.push(`page error: ${error.message}`));
     return self;
+  }
+
+  /** Opens the workspace, with `file` in an editor. */
+  async visit(file?: string): Promise<void> {
+    await this.page.goto(this.server.address(this.folder, file), { waitUntil: "domcontentloaded" });
+    await this.page.locator(".monaco-workbench").waitFor({ timeout: LATER });
+    if (file) await this.editor(file).locator(".view-line").first().waitFor({ timeout: LATER });
   }
 
   async close(): Promise<void> {

@@ -1,13 +1,14 @@
 // Adapting by lens and by keyboard: the diff, its four ways out, and the file on disk against the command line's.
 import { readFileSync } from "node:fs";
 import type { Scenario, Trial } from "../trial";
-import { JOB, lineOf, LATER, type Workbench } from "../workbench";
+import { JOB, lineOf, LATER, SOON, type Workbench } from "../workbench";
 import { until } from "../until";
 import { panel } from "../webviews";
 import { inAllThemes } from "./looks";
 
 const KERNEL = "scalar/kernel.cu";
 const SPEC = "causal_bottom_right.py";
+const PROPOSED = "scalar/kernel_causal_bottom_right.cu";
 const DIFF = new RegExp(`kernel\\.cu ↔ adapted to ${SPEC}`);
 
 export const adapting: Scenario = {
@@ -25,7 +26,7 @@ export const adapting: Scenario = {
       await window.page.locator(".monaco-diff-editor .modified .view-line").first().waitFor();
     });
     await trial.picture("diff");
-    await trial.step("save the adapted kernel as a new file", () => saveAs(window, "scalar/kernel_causal.cu", wanted));
+    await trial.step("save the adapted kernel as a new file", () => saveAs(window, wanted));
     await trial.step("discard", async () => {
       await window.tab(DIFF).click();
       await window.command("CuBridge: Discard Adaptation");
@@ -88,13 +89,13 @@ async function accept(window: Workbench): Promise<void> {
   await window.save();
 }
 
-async function saveAs(window: Workbench, file: string, wanted: string): Promise<void> {
+/** Takes the name that is proposed; the dialog puts it in some time after it opened. */
+async function saveAs(window: Workbench, wanted: string): Promise<void> {
   await window.command("CuBridge: Save Adaptation As…");
   const input = window.page.locator(".quick-input-widget:visible input.input");
-  await input.waitFor();
-  await input.fill(window.path(file));
+  await until(`the dialog proposes ${PROPOSED}`, SOON, async () => (await input.inputValue().catch(() => "")) === window.path(PROPOSED));
   await window.page.keyboard.press("Enter");
-  const saved = await until(`${file} on disk`, LATER, () => read(window.path(file)));
+  const saved = await until(`${PROPOSED} on disk`, LATER, () => read(window.path(PROPOSED)));
   same("the kernel saved as a new file", saved, wanted);
 }
 
