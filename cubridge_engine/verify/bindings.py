@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -161,8 +161,7 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
         used = long if len(steps) == len(long) else tuple(range(len(axes))) if len(steps) == len(axes) else None
         if used is None:
             continue
-        if name:
-            used = _read_order(_index_uses(_expressions(kernel), param), _index_uses(_parts(attention), name), used)
+        used = _declared_order(kernel, steps, used)
         kept[param] = used
         strides[param] = steps
         stride_params[param] = {
@@ -177,39 +176,26 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
     return replace(binding, kept=kept, stride_params=stride_params, strides=strides, spec_strides=spec_strides)
 
 
-# What the index of an axis moves with; a KV head follows the head, a tile the rows or keys in it.
-_MOVES = {"b": "b", "h": "h", "hk": "h", "i": "i", "q0": "i", "qt": "i", "j": "j", "kv0": "j"}
-_Uses = tuple[frozenset[str], ...]
-
-
-def _index_uses(exprs: Iterable[Expr], tensor: str) -> _Uses:
-    """For each index of the reads of a tensor: what it moves with, over all reads of as many indices as the first."""
-    reads = [e for expr in exprs for e in walk(expr) if isinstance(e, Read) and e.tensor == tensor]
-    count = len(reads[0].index) if reads else 0
-    uses = [frozenset[str]() for _ in range(count)]
-    for read in reads:
-        for n, index in enumerate(read.index if len(read.index) == count else ()):
-            uses[n] |= {_MOVES[name] for name in free_vars(index) if name in _MOVES}
-    return tuple(uses)
-
-
-def _read_order(mine: _Uses, spec: _Uses, axes: tuple[int, ...]) -> tuple[int, ...]:
+def _declared_order(kernel: Kernel, steps: tuple[Expr, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """`axes` of the spec's tensor in the order of the kernel's indices.
 
-    An address is a sum, so a lifted read has its indices in an order of its own; the spec's are in the order of the
-    tensor's axes, which may be ``[Sq, H, Sk]``. They belong together when they move with the same things.
+    An address is a sum, so a lifted read has its indices in an order of its own. What a caller passes is fixed by the
+    signature: stride parameters come in the order of the axes, the contiguous axis last. Never by what an index moves
+    with: a kernel that swaps rows and keys would then be given a transposed tensor, and pass.
     """
-    if len(mine) != len(axes) or len(spec) <= max(axes, default=0):
+    positions = {p.name: p.position for p in kernel.params}
+    named = all(step == Const(1) or (isinstance(step, Var) and step.name in positions) for step in steps)
+    if len(steps) != len(axes) or not named:
         return axes
-    return max(
-        itertools.permutations(axes), key=lambda order: sum(spec[a] == m for a, m in zip(order, mine, strict=True))
-    )
 
+    def place(n: int) -> int:
+        step = steps[n]
+        return positions[step.name] if isinstance(step, Var) else len(kernel.params)
 
-def _parts(attention: Attention) -> list[Expr]:
-    """Every expression of the spec that may read a tensor."""
-    found = (attention.score, attention.mask, attention.sink, attention.divisor)
-    return [expr for expr in found if expr is not None]
+    order = list(axes)
+    for axis, n in zip(axes, sorted(range(len(steps)), key=place), strict=True):
+        order[n] = axis
+    return tuple(order)
 
 
 # ---- scales and flags
