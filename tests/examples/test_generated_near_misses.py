@@ -16,6 +16,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_generated_near_misses_are_told_apart(adapted, example: str) -> None:
-    passed, rejected = survivors(adapted(example))
+    done = adapted(example)
+    passed, rejected = survivors(done)
     assert not passed, passed
-    assert rejected >= 1
+    spec = done.attention
+    # Of a full attention with nothing but a scale, every near miss is refused before there is a kernel to reject.
+    plain = spec.mask is None and spec.sink is None and not spec.operands
+    assert rejected >= 1 or plain
