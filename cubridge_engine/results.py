@@ -138,7 +138,8 @@ class SimulatedResult(_Frozen):
 
     `instructions` are thread-instructions executed;
     `bank_conflict_ways` is the worst shared access of the largest problem (1.0: none), null when there is no access.
-    `same_as` are architectures whose PTX is the same text; `cost` is there for the primary instantiation.
+    `same_as` are architectures whose PTX is the same text; `cost` is there for the primary instantiation. `values` is
+    what was passed for the kernel's own scale and switches: at another head dimension the scale may be another.
     """
 
     instantiation: str
@@ -152,6 +153,7 @@ class SimulatedResult(_Frozen):
     bank_conflict_ways: float | None
     same_as: tuple[str, ...] = ()
     cost: CostResult | None = None
+    values: dict[str, float | int] = Field(default_factory=dict)
 
 
 class PowerResult(_Frozen):
@@ -204,6 +206,12 @@ class Report(_Frozen):
         """The worst row error of O over the cases of that dtype (and level); None when there is no such case."""
         values = [float(c.worst_o) for c in self.cases if c.dtype == dtype and level in (None, c.level)]
         return max(values, default=None)
+
+    def values_elsewhere(self) -> dict[int, dict[str, float | int]]:
+        """By head dimension, the values a launch needs otherwise than at the spec's own: a scale, as a rule."""
+        own = self.simulated[0].values if self.simulated else {}
+        changed = {one.head_dim: {n: v for n, v in one.values.items() if v != own.get(n)} for one in self.simulated}
+        return {d: values for d, values in changed.items() if values}
 
 
 class HunkResult(_Frozen):

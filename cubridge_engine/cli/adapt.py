@@ -14,7 +14,7 @@ from . import codes as codes
 from .arguments import BadArgument, job_params
 from .job import JobFailed, run_job
 from .output import MACHINE, diagnostics_of, print_diagnostics, print_json
-from .render import console, derived_lines, failing_cases, next_step, show_diff, show_report, show_stages
+from .render import call_lines, console, derived_lines, failing_cases, next_step, show_diff, show_report, show_stages
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,10 +131,7 @@ def _show(result: Adaptation, found: list[Diagnostic]) -> None:
         show_report(out, result.report)
         for line in failing_cases(result.report.cases):
             out.print(line, markup=False)
-    if result.bindings:
-        values = ", ".join(f"{name} = {value:g}" for name, value in result.bindings.items())
-        out.print(f"  call it with {values}", markup=False)
-    for line in derived_lines(result):
+    for line in (*call_lines(result), *derived_lines(result)):
         out.print(line, markup=False)
     out.print()
     out.file.flush()

@@ -48,7 +48,7 @@ def _package(name: str, module: str, why: str, *, required: bool, install: str |
 
 def _nvrtc() -> Check:
     files = find_nvrtc()
-    detail = files.library.name if files else "not found; it compiles without a GPU and without a host compiler"
+    detail = files.nvrtc.name if files else "not found; it compiles without a GPU and without a host compiler"
     return Check("NVRTC", files is not None, find_nvcc() is None, detail, PIP_INSTALL)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -122,6 +122,17 @@ def _show_simulated(out: Console, report: Report) -> None:
         out.print(heading, markup=False)
         for line in columns(table, right=(0, 1, 2, 3, 4)):
             out.print(f"  {line}", markup=False)
+
+
+def call_lines(result: Adaptation | Verification) -> list[str]:
+    """What to pass for the kernel's own scale and switches, and what else where another head dimension needs it."""
+    lines = [f"  call it with {_values(result.bindings)}"] if result.bindings else []
+    others = result.report.values_elsewhere() if result.report is not None else {}
+    return lines + [f"  at D = {d}: {_values(values)}" for d, values in others.items()]
+
+
+def _values(values: Mapping[str, float | int]) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in values.items())
 
 
 def derived_lines(result: Adaptation) -> list[str]:

@@ -10,7 +10,7 @@ from . import codes as codes
 from .arguments import BadArgument, job_params
 from .job import JobFailed, run_job
 from .output import MACHINE, diagnostics_of, print_diagnostics, print_json
-from .render import console, failing_cases, next_step, show_report, show_stages
+from .render import call_lines, console, failing_cases, next_step, show_report, show_stages
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,9 +44,8 @@ def _show(result: Verification, found: list[Diagnostic]) -> None:
         show_report(out, result.report)
         for line in failing_cases(result.report.cases):
             out.print(line, markup=False)
-    if result.bindings:
-        values = ", ".join(f"{name} = {value:g}" for name, value in result.bindings.items())
-        out.print(f"  called with {values}", markup=False)
+    for line in call_lines(result):
+        out.print(line, markup=False)
     out.print()
     out.file.flush()
     print_diagnostics(found)

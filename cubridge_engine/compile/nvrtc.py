@@ -23,7 +23,7 @@ class Nvrtc:
         if files.builtins is not None:
             # NVRTC opens its builtins by bare name, which finds a wheel's copy only if it is loaded already.
             ctypes.CDLL(str(files.builtins), mode=ctypes.RTLD_GLOBAL)
-        self._lib = ctypes.CDLL(str(files.library))
+        self._lib = ctypes.CDLL(str(files.nvrtc))
         self._lib.nvrtcGetErrorString.restype = ctypes.c_char_p
         self._lib.nvrtcGetErrorString.argtypes = [ctypes.c_int]
         major, minor = ctypes.c_int(), ctypes.c_int()

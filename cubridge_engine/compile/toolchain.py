@@ -29,7 +29,7 @@ _BUILTINS_PATTERNS = {
 class NvrtcFiles:
     """The library, and the builtins library it opens by name when it compiles (which must be loaded before it)."""
 
-    library: Path
+    nvrtc: Path
     builtins: Path | None
 
 

@@ -57,6 +57,9 @@ def report_lines(report: Report | None) -> list[str]:
             f"// cubridge: report the whole module with the drop-in {EXECUTED[case.level]} in {case.dtype}:"
             f" worst row error {float(case.worst_o):.1e} (tolerance {case.tolerance:.1e})"
         )
+    for d, values in report.values_elsewhere().items():
+        passed = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+        lines.append(f"// cubridge: report at D = {d} it was executed with {passed}")
     for arch in dict.fromkeys(one.arch for one in report.compiled):
         ones = [one for one in report.compiled if one.arch == arch]
         registers, spilled, shared = (

@@ -369,4 +369,5 @@ def _summary(job: SimulatedJob, plan: Plan, ran: Sequence[Run], cost: CostResult
         bank_conflict_ways=round(max(ways), 2) if ways else None,
         same_as=job.same_as,
         cost=cost,
+        values=dict(plan.problem.binding.values),
     )

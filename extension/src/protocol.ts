@@ -75,6 +75,8 @@ export interface Simulated {
   bank_conflict_ways: number | null;
   same_as?: string[];
   cost?: Cost | null;
+  head_dim?: number;
+  values?: Record<string, number>;
 }
 
 export interface Report {

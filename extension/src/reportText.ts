@@ -110,10 +110,22 @@ function ofReport(report: Report): string[] {
   return sections;
 }
 
+/** What a launch needs otherwise at other head dimensions than the spec's own: a scale, as a rule. */
+export function valuesElsewhere(result: EngineResult): string[] {
+  const all = result.report?.simulated ?? [];
+  const own = all[0]?.values ?? {};
+  const lines = all.map((one) => {
+    const other = Object.entries(one.values ?? {}).filter(([name, value]) => value !== own[name]);
+    return other.length > 0 ? `At D = ${one.head_dim}: ${other.map(([name, value]) => `${name} = ${value}`).join(", ")}` : "";
+  });
+  return [...new Set(lines.filter(Boolean))];
+}
+
 function ofResult(result: EngineResult): string[] {
   const sections = [`**Level ${result.level}**, ${result.applicability}.`];
   const bindings = Object.entries(result.bindings ?? {});
   if (bindings.length > 0) sections.push(`Bindings: ${bindings.map(([name, value]) => `\`${name} = ${cell(value)}\``).join(", ")}`);
+  for (const line of valuesElsewhere(result)) sections.push(cell(line));
   if (result.report) sections.push(...ofReport(result.report));
   if (result.diagnostics.length > 0) {
     const rows = result.diagnostics.map((d) => [d.code, d.severity, d.message, d.help]);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobReply, LineCost } from "../src/protocol";
+import type { JobReply, LineCost, Simulated } from "../src/protocol";
 import { reportMarkdown } from "../src/reportText";
 
 const reply: JobReply = {
@@ -81,4 +81,17 @@ test("the lines that cost are the eight with the most instructions, and every on
   assert.ok(text.includes("| 11 | 12.5 % | 94 % | 6 KiB | – | **2 ways**, 16 wavefronts for 8 | s[i] \\| 1 |"));
   assert.ok(text.includes("line 8 |"));
   assert.ok(!text.includes("line 9 |"));
+});
+
+test("values that another head dimension needs are said, and those it shares are not", () => {
+  assert.ok(reply.result?.report);
+  const at = (head_dim: number, scale: number): Simulated => ({
+    instantiation: `k<${head_dim}>`, arch: "sm_80", cases: ["a"], schedules: [], launches: 1, bank_conflict_ways: null, head_dim,
+    values: { scale, causal: 1 },
+  });
+  const report = { ...reply.result.report, simulated: [at(64, 0.125), at(128, 0.0625), at(128, 0.0625)] };
+  const text = reportMarkdown("t", { ...reply, result: { ...reply.result, report } });
+  assert.equal(text.split("At D = 128: scale = 0.0625").length, 2);
+  assert.ok(!text.includes("At D = 64"));
+  assert.ok(!text.includes("causal = 1\n\nAt D = 128: scale = 0.0625, causal"));
 });

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cubridge_engine.lower import parse_header
 
@@ -25,6 +28,10 @@ def test_adapt_write_verify_and_reject(cubridge, simulator, kernel: Path, exampl
     assert header.spec == "mistral_sliding_window.py"
     assert header.level == "simulated"
     assert set(header.bindings) == {"scale_log2", "causal"}
+    other = re.search(r"report at D = (\d+) it was executed with scale_log2 = (\S+)", text)
+    assert other is not None
+    assert float(other[2]) == pytest.approx(math.log2(math.e) * int(other[1]) ** -0.5)
+    assert f"at D = {other[1]}: scale_log2 = {float(other[2]):g}" in out, "a launch at another D needs another scale"
     body = [line for line in text.splitlines() if not line.startswith("// cubridge:")]
     kept = set(kernel.read_text().splitlines()) & set(body)
     assert len(kept) > 0.95 * len(set(kernel.read_text().splitlines())), "the user's text is left alone"

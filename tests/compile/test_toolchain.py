@@ -29,7 +29,7 @@ def test_a_wheel_is_found_with_its_builtins(wheel: Path) -> None:
         (wheel / "lib" / name).touch()
     files = toolchain.find_nvrtc()
     assert files is not None
-    assert files.library.name == "libnvrtc.so.13"
+    assert files.nvrtc.name == "libnvrtc.so.13"
     assert files.builtins is not None
     assert files.builtins.name == "libnvrtc-builtins.so.13.0"
 

@@ -10,18 +10,8 @@ from pathlib import Path
 import pytest
 
 from cubridge_engine.compile import compile_contract
-from cubridge_engine.lower import lower
 from cubridge_engine.pipeline.check import verify_kernel
-from cubridge_engine.pipeline.files import contract_of, lift_at
-from cubridge_engine.source import parse
-from cubridge_engine.spec import read_spec
-from cubridge_engine.transfer import transfer
-from cubridge_engine.verify.bindings import Given, bind_kernel
-from cubridge_engine.verify.contracts import extended
-from cubridge_engine.verify.derive import choose_heads, grid_for, natural_scale
-from cubridge_engine.verify.inputs import Tile
 from cubridge_engine.verify.instances import Instances
-from cubridge_engine.verify.prepare import Preparer
 from cubridge_engine.verify.simulated_level import (
     SimulatedJob,
     SimulatedOutcome,
@@ -29,6 +19,8 @@ from cubridge_engine.verify.simulated_level import (
     run_simulated,
 )
 from cubridge_engine.verify.subject import Subject, Variant, VerifyOptions
+
+from .adapted_text import adapt_text
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "expert_kernels" / "flash_fwd_sm80" / "kernel.cu"
@@ -68,26 +60,8 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench() -> Bench:
-    read = read_spec(str(SPEC))
-    assert read.attention is not None
-    source = parse("adapted.cu", PATH.read_bytes())
-    lifted = lift_at(source, None, read.attention.specialised.get("D"))
-    result = transfer(lifted.kernel, read.attention)
-    lowered = lower(lifted, result, source, spec="spec.py")
-    assert lowered.text is not None
-    again = lift_at(parse("adapted.cu", lowered.text), None, lifted.kernel.D).kernel
-    operands = {op.param: op.name for op in result.operands}
-    bound = bind_kernel(again, read.attention, Given(result.bindings, operands))
-    contract, _ = contract_of(str(PATH), lifted.kernel)
-    assert contract is not None
-    contract = extended(contract, again, operands)
-    subject = Subject("adapted.cu", lowered.text, again, bound.binding, contract)
-    tile = Tile(again.Br, again.Bc, natural_scale(read.attention, again.D))
-    preparer = Preparer(read.attention, read.program, tile)
-    heads = choose_heads(read.attention)
-    assert heads is not None
-    instances = Instances(subject, contract, read.attention, preparer, lambda a, k: grid_for(a, k, heads).cases)
-    return Bench(lowered.text.decode(), subject, instances)
+    made = adapt_text(PATH, SPEC)
+    return Bench(made.text.decode(), made.subject, made.instances)
 
 
 def test_a_right_kernel_passes_and_the_record_says_what_ran(bench: Bench) -> None:
@@ -103,6 +77,7 @@ def test_a_right_kernel_passes_and_the_record_says_what_ran(bench: Bench) -> Non
     assert len(outcome.cases) == 36
     assert 1e-5 < max(float(c.worst_o) for c in outcome.cases if c.dtype == "float16") < 4e-3
     assert first.same_as == ("sm_86",)
+    assert first.values == bench.subject.binding.values
     assert other.cost is None
     cost = first.cost
     assert cost is not None

@@ -8,23 +8,13 @@ from pathlib import Path
 import pytest
 
 from cubridge_engine.compile import compile_contract
-from cubridge_engine.lower import lower
-from cubridge_engine.pipeline.files import contract_of, lift_at
-from cubridge_engine.source import parse
-from cubridge_engine.spec import read_spec
 from cubridge_engine.spec.dropin import DropIn
 from cubridge_engine.spec.dropin_plain import plain_drop_in
-from cubridge_engine.transfer import transfer
 from cubridge_engine.transfer.tile_builder import tile_builder
-from cubridge_engine.verify.bindings import Given, bind_kernel
-from cubridge_engine.verify.contracts import extended
-from cubridge_engine.verify.derive import choose_heads, grid_for, natural_scale
-from cubridge_engine.verify.inputs import Tile
-from cubridge_engine.verify.instances import Instances
-from cubridge_engine.verify.prepare import Preparer
 from cubridge_engine.verify.simulated_level import Plan, SimulatedJob, plans
-from cubridge_engine.verify.subject import Subject
 from cubridge_engine.verify.whole import SimulatedKernel, plain_case
+
+from .adapted_text import adapt_text
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "expert_kernels" / "flash_fwd_scalar" / "kernel.cu"
@@ -50,32 +40,17 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench() -> Bench:
-    read = read_spec(str(SPEC))
-    assert read.attention is not None
-    source = parse("adapted.cu", PATH.read_bytes())
-    lifted = lift_at(source, None, read.attention.specialised.get("D"))
-    result = transfer(lifted.kernel, read.attention)
-    lowered = lower(lifted, result, source, spec="spec.py")
-    assert lowered.text is not None
-    again = lift_at(parse("adapted.cu", lowered.text), None, lifted.kernel.D).kernel
-    operands = {op.param: op.name for op in result.operands}
-    bound = bind_kernel(again, read.attention, Given(result.bindings, operands))
-    contract, _ = contract_of(str(PATH), lifted.kernel)
-    assert contract is not None
-    contract = extended(contract, again, operands)
-    contract = replace(contract, instances=tuple(i for i in contract.instances if i.head_dim == again.D))
-    compiled = compile_contract(contract, lowered.text, path="adapted.cu", want=("ptx",), arch="sm_80")
-    subject = Subject("adapted.cu", lowered.text, again, bound.binding, contract)
-    tile = Tile(again.Br, again.Bc, natural_scale(read.attention, again.D))
-    heads = choose_heads(read.attention)
-    assert heads is not None
-    preparer = Preparer(read.attention, read.program, tile)
-    instances = Instances(subject, contract, read.attention, preparer, lambda a, k: grid_for(a, k, heads).cases)
-    job = SimulatedJob(contract, compiled, "adapted.cu", lowered.text, "keep")
-    listed = next(op for op in result.operands if op.tiles is not None)
-    derived = tile_builder(listed.name, listed.tiles, read.attention)
-    made = plain_drop_in(read.program, read.attention, derived)
-    return Bench(made, job, plans(instances, job.asynchronous)[0][0])
+    made = adapt_text(PATH, SPEC)
+    contract = made.instances.contract
+    here = tuple(i for i in contract.instances if i.head_dim == made.subject.kernel.D)
+    contract = replace(contract, instances=here)
+    compiled = compile_contract(contract, made.text, path="adapted.cu", want=("ptx",), arch="sm_80")
+    instances = replace(made.instances, subject=replace(made.subject, contract=contract), contract=contract)
+    job = SimulatedJob(contract, compiled, "adapted.cu", made.text, "keep")
+    listed = next(op for op in made.result.operands if op.tiles is not None)
+    derived = tile_builder(listed.name, listed.tiles, made.attention)
+    drop_in = plain_drop_in(made.program, made.attention, derived)
+    return Bench(drop_in, job, plans(instances, job.asynchronous)[0][0])
 
 
 def test_the_list_of_the_drop_in_makes_the_kernel_compute_the_spec(bench: Bench) -> None:

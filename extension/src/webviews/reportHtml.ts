@@ -1,5 +1,6 @@
 // The report as HTML: the same for the panel and for the exported file. No DOM, no editor API.
 import type { Case, Compiled, Cost, EngineResult, Finding, JobReply, LineCost, Report, Simulated, Stage } from "../protocol";
+import { valuesElsewhere } from "../reportText";
 import { bytes, html, type Html } from "./html";
 import { type Cell, num, table, text, verdict } from "./reportTable";
 
@@ -206,7 +207,7 @@ function origin(report: Report): Html | null {
 function bindings(result: EngineResult): Html | null {
   const all = Object.entries(result.bindings ?? {});
   if (all.length === 0) return null;
-  return html`<p>The kernel takes ${all.map(([name, value], at) => html`${at > 0 ? ", " : ""}<code>${name} = ${String(value)}</code>`)}.</p>`;
+  return html`<p>The kernel takes ${all.map(([name, value], at) => html`${at > 0 ? ", " : ""}<code>${name} = ${String(value)}</code>`)}.${valuesElsewhere(result).map((line) => html` ${line}.`)}</p>`;
 }
 
 function timing(stages: readonly Stage[]): Html | null {
