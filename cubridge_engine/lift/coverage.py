@@ -75,6 +75,11 @@ class Coverage:
         return self.found + self.share / 2 + (1 if self.complete else 0)
 
     def sentence(self) -> str:
-        """`7 of 9 steps; the row sum is missing`."""
-        text = f"{self.found} of {len(self.landmarks)} steps"
-        return text if not self.missing else f"{text}; missing: {', '.join(self.missing)}"
+        """`7 of 9 steps; missing: the row sum; 1 statement not understood`."""
+        parts = [f"{self.found} of {len(self.landmarks)} steps"]
+        if self.missing:
+            parts.append(f"missing: {', '.join(self.missing)}")
+        if self.opaque_ops:
+            count = max(self.opaque, 1)
+            parts.append(f"{count} statement{'s' if count > 1 else ''} not understood")
+        return "; ".join(parts)
