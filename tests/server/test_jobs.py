@@ -20,7 +20,16 @@ from .test_reading import line_of, ready
 ADAPTED_TO = "causal_bottom_right.py"  # the kernel's own mask: the cheapest adaptation there is
 WINDOW = "gemma2_softcap_window.py"
 QUICK = {"use_simulator": False}  # the level is not what these tests are about
-SLOW_SPEC = "import time\n\ntime.sleep(600)\n\n\ndef attention(q, k, v):\n    return q\n"
+SLOW_SPEC = """import pathlib
+import time
+
+pathlib.Path(__file__).with_suffix(".begun").touch()
+time.sleep(600)
+
+
+def attention(q, k, v):
+    return q
+"""
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
@@ -38,14 +47,15 @@ def _argv(process: psutil.Process) -> list[str]:
 
 
 async def busy(session: Session, command: str = "cubridge.adapt") -> asyncio.Future[Any]:
-    """Start a job that never ends by itself; returns when the worker is at it."""
+    """Start a job that never ends by itself; returns when the worker is in the spec, from where it answers nobody."""
+    begun = session.folder / "slow.begun"
+    begun.unlink(missing_ok=True)
     (session.folder / "slow.py").write_text(SLOW_SPEC)
     arguments: list[Any] = [{"kernel": session.uri, "spec": session.spec("slow.py")}]
     future = asyncio.ensure_future(
         session.client.workspace_execute_command_async(t.ExecuteCommandParams(command, arguments))
     )
-    await until(lambda: bool(workers(session)))
-    await asyncio.sleep(0.5)
+    await until(begun.exists)
     assert not future.done()
     return future
 
