@@ -33,8 +33,8 @@ class Expert:
         """Why it does not fit an element type and head dimension, in a few words; '' when it does."""
         if dtype is not None and dtype not in self.contract.dtypes:
             return f"is for {', '.join(self.contract.dtypes)}, not {dtype}"
-        if head_dim is not None and head_dim not in self.contract.head_dims:
-            return f"is for head dimension {', '.join(map(str, self.contract.head_dims))}, not {head_dim}"
+        if head_dim is not None and not self.contract.candidates((head_dim, head_dim)):
+            return f"is for head dimensions up to {self.contract.largest}, not {head_dim}"
         return ""
 
 
@@ -44,9 +44,9 @@ def bundled_contracts() -> tuple[Path, ...]:
 
 
 def experts() -> tuple[Expert, ...]:
-    """The bundled kernels with a sound contract."""
+    """The bundled kernels to start from: those with a sound contract that lifting reads."""
     found = ((path.parent, read_contract(path)[0]) for path in bundled_contracts())
-    return tuple(Expert(folder, contract) for folder, contract in found if contract is not None)
+    return tuple(Expert(folder, contract) for folder, contract in found if contract is not None and contract.adaptable)
 
 
 def copy_expert(expert: Expert, folder: Path) -> Path:

@@ -4,30 +4,35 @@ Fields of the file (schema 1)::
 
     schema = 1
     name, source, summary          texts; `source` is relative to the contract
+    adaptable    false for a kernel that lifting does not read: it is not offered to start an adaptation from
     parameters = [{name, role, type}, ...]   every argument of the kernel, by position
     [launch]     grid (3 expressions), block (3 integers), dynamic_shared_bytes (expression or integer)
     [tiles]      br, bc, stages    query rows and keys per tile, stages of the K/V ring
     [semantics]  masks (full | causal_bottom_right | causal_top_left), gqa, scale, lse (natural | log2 | none),
                  empty_rows (zero | nan | undefined)
     [limits]     archs, alignment_bytes, scale_positive, grid_max
-    [[instances]]  expression (a C++ name expression, or a plain name), dtype, head_dim
+    [widths]     optional, for a template over the widths: expression (the C++ name with {T}, {D} and {Dv} for the
+                 template arguments), d_multiple, dv_multiple, largest: what D and Dv may be besides the instances
+    [[instances]]  expression (a C++ name expression, or a plain name), dtype, head_dim (D, the width of Q and K),
+                 value_dim (Dv, the width of V and O; head_dim where it is not given)
 
 Types: ``T*`` (pointer to the dtype of the instance), ``float*``, ``half*``, ``bfloat16*``, ``int32*``, ``int64*``,
-``bool*``, ``int32``, ``int64``, ``float32``.
-Expressions use the sizes B, H, Hkv, Sq, Sk, D and element_bytes, integers, + - * // % and cdiv, min, max.
+``bool*``, ``int32``, ``int64``, ``float32``, and ``tensor_map`` with ``box = [columns, rows]`` and ``swizzle`` for a
+TMA descriptor of q, k or v (compile/tensor_maps.py). A ``workspace`` names its number of ``elements``.
+Expressions use the sizes B, H, Hkv, Sq, Sk, D, Dv and element_bytes, integers, + - * // % and cdiv, min, max.
 """
 
 from __future__ import annotations
 
-import ast
-import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from ..diagnostics import Diagnostic, Span, make
+from .size_text import SIZES, cdiv, evaluate_size
+from .tensor_maps import SWIZZLES, TENSOR_MAP, BoxShape
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,8 +43,8 @@ else:
 ROLES = {
     "q": "pointer to Q [B, H, Sq, D]",
     "k": "pointer to K [B, Hkv, Sk, D]",
-    "v": "pointer to V [B, Hkv, Sk, D]",
-    "o": "pointer to O [B, H, Sq, D], written",
+    "v": "pointer to V [B, Hkv, Sk, Dv]",
+    "o": "pointer to O [B, H, Sq, Dv], written",
     "lse": "pointer to LSE [B, H, Sq], fp32, written",
     "B": "batch size",
     "H": "query heads",
@@ -47,10 +52,12 @@ ROLES = {
     "Sq": "query length",
     "Sk": "key length",
     "D": "head dimension",
+    "Dv": "width of V and O",
     "group": "H / Hkv",
     "scale": "factor of the scores, natural units",
     "scale_log2": "scale * log2(e), for kernels that use exp2",
     "flag:causal": "1 to mask bottom-right causally, else 0",
+    "workspace": "pointer to scratch memory, zero before the first launch and after each",
 }
 # Roles with a parameter, by their prefix.
 PREFIX_ROLES = {
@@ -59,6 +66,7 @@ PREFIX_ROLES = {
     "stride:": "elements from one index to the next: stride:<q|k|v|o|operand name>.<b|h|row|col>",
 }
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+ELEMENT_NAMES = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16"}  # in C++
 POINTER_DTYPES = {
     "T*": None,
     "float*": "float32",
@@ -72,16 +80,21 @@ SCALAR_TYPES = ("int32", "int64", "float32")
 MASKS = ("full", "causal_bottom_right", "causal_top_left")
 LSE_UNITS = ("natural", "log2", "none")
 EMPTY_ROWS = ("zero", "nan", "undefined")
-_SIZES = ("B", "H", "Hkv", "Sq", "Sk", "D", "element_bytes")
+Widths = tuple[int, int]  # (D, Dv)
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One kernel argument: its name in the source, its role and its type."""
+    """One kernel argument: its name in the source, its role and its type.
+
+    `box` is there for a tensor map, `elements` for a workspace.
+    """
 
     name: str
     role: str
     type: str
+    box: BoxShape | None = None
+    elements: int = 0
 
     @property
     def is_pointer(self) -> bool:
@@ -91,11 +104,43 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One compiled form of the kernel: a name expression for NVRTC, the dtype of T and the head dimension."""
+    """One compiled form of the kernel: a name expression for NVRTC, the dtype of T and the widths."""
 
     expression: str
     dtype: str
     head_dim: int
+    value_dim: int
+
+    @property
+    def widths(self) -> Widths:
+        """(D, Dv)."""
+        return self.head_dim, self.value_dim
+
+
+@dataclass(frozen=True, slots=True)
+class WidthRule:
+    """What D and Dv of a template may be besides the instances: multiples, up to `largest`.
+
+    `expression` is the C++ name with ``{T}``, ``{D}`` and ``{Dv}`` in the place of template arguments.
+    """
+
+    expression: str
+    d_multiple: int
+    dv_multiple: int
+    largest: int
+
+    def at_least(self, widths: Widths) -> Widths | None:
+        """The smallest widths that hold these; None where they are too large."""
+        found = (
+            cdiv(widths[0], self.d_multiple) * self.d_multiple,
+            cdiv(widths[1], self.dv_multiple) * self.dv_multiple,
+        )
+        return found if max(found) <= self.largest else None
+
+    def instance(self, dtype: str, widths: Widths) -> Instance:
+        """The kernel at these widths."""
+        d, dv = widths
+        return Instance(self.expression.format(T=ELEMENT_NAMES[dtype], D=d, Dv=dv), dtype, d, dv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +177,8 @@ class Contract:
     scale_positive: bool
     grid_max: tuple[int, int, int]
     instances: tuple[Instance, ...]
+    rule: WidthRule | None = None
+    adaptable: bool = True
 
     @property
     def source_path(self) -> Path:
@@ -149,13 +196,44 @@ class Contract:
         return tuple(dict.fromkeys(instance.head_dim for instance in self.instances))
 
     @property
+    def widths(self) -> tuple[Widths, ...]:
+        """(D, Dv) of its instances, in order, each once."""
+        return tuple(dict.fromkeys(instance.widths for instance in self.instances))
+
+    @property
+    def largest(self) -> int:
+        """The largest head dimension."""
+        return max((*self.head_dims, self.rule.largest if self.rule is not None else 0))
+
+    def candidates(self, widths: Widths) -> tuple[Widths, ...]:
+        """Widths of the kernel that hold these, the least wasteful first: those of an instance, and by the rule."""
+        ruled = self.rule.at_least(widths) if self.rule is not None else None
+        listed = [w for w in self.widths if w[0] >= widths[0] and w[1] >= widths[1]]
+        return tuple(sorted({*listed, *([ruled] if ruled is not None else [])}, key=lambda w: (sum(w), w)))
+
+    def for_widths(self, widths: Widths) -> Contract:
+        """The contract for a spec of these widths: all instances with one width for all where that is what it has and
+        what is listed, else those of these widths, made by the rule where none is listed.
+        """
+        alike = tuple(i for i in self.instances if i.head_dim == i.value_dim)
+        own = tuple(i for i in self.instances if i.widths == widths)
+        if own and widths[0] == widths[1]:
+            return replace(self, instances=alike)
+        if not own and self.rule is not None:
+            own = tuple(self.rule.instance(dtype, widths) for dtype in self.dtypes)
+        return replace(self, instances=own)
+
+    @property
     def expressions(self) -> tuple[str, ...]:
         """The name expressions of all instances, for ``compile_source``."""
         return tuple(instance.expression for instance in self.instances)
 
-    def instance(self, dtype: str, head_dim: int) -> Instance | None:
-        """The instance for a dtype (``float16``, ``bfloat16``, ``float32``) and a head dimension."""
-        return next((i for i in self.instances if i.dtype == dtype and i.head_dim == head_dim), None)
+    def instance(self, dtype: str, head_dim: int, value_dim: int | None = None) -> Instance | None:
+        """The instance for a dtype (``float16``, ``bfloat16``, ``float32``) and its widths (None: as the head
+        dimension).
+        """
+        widths = (head_dim, head_dim if value_dim is None else value_dim)
+        return next((i for i in self.instances if i.dtype == dtype and i.widths == widths), None)
 
     def missing_instance(self, dtype: str, head_dim: int) -> Diagnostic:
         """The diagnostic for a dtype and head dimension that no instance has."""
@@ -163,60 +241,28 @@ class Contract:
         return make("CB622", None, dtype=dtype, head_dim=head_dim, available=available)
 
     def launch(self, sizes: Mapping[str, int], dtype: str) -> LaunchShape:
-        """Grid, block and shared bytes for `sizes` (B, H, Hkv, Sq, Sk, D). Raises KeyError when a size is missing."""
-        values = {**sizes, "element_bytes": DTYPE_BYTES[dtype]}
+        """Grid, block and shared bytes for `sizes` (B, H, Hkv, Sq, Sk, D, Dv if other). KeyError: one is missing."""
+        values = {**_widths(sizes), "element_bytes": DTYPE_BYTES[dtype]}
         x, y, z = (evaluate_size(text, values) for text in self.grid)
         return LaunchShape((x, y, z), self.block, evaluate_size(self.dynamic_shared_bytes, values))
 
     def dynamic_shared(self, instance: Instance) -> int:
         """Dynamic shared bytes of `instance`, whatever the lengths. Raises KeyError when they depend on a length."""
-        return evaluate_size(
-            self.dynamic_shared_bytes, {"D": instance.head_dim, "element_bytes": DTYPE_BYTES[instance.dtype]}
-        )
+        return self.shared_at(instance.widths, instance.dtype)
+
+    def shared_at(self, widths: Widths, dtype: str) -> int:
+        """Dynamic shared bytes at these widths. Raises KeyError when they depend on a length."""
+        sizes = {"D": widths[0], "Dv": widths[1], "element_bytes": DTYPE_BYTES[dtype]}
+        return evaluate_size(self.dynamic_shared_bytes, sizes)
 
     def with_parameters(self, extra: tuple[Parameter, ...]) -> Contract:
         """The contract of an adapted kernel, whose edit appended `extra` to the parameter list."""
         return replace(self, parameters=(*self.parameters, *extra))
 
 
-def _cdiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_CALLS: dict[str, Callable[..., int]] = {"cdiv": _cdiv, "min": min, "max": max}
-
-
-def evaluate_size(text: str, values: Mapping[str, int]) -> int:
-    """Evaluate a size expression.
-
-    Raises ValueError when it is not one (syntax, operator, unknown name), KeyError when `values` lacks a known size.
-    """
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"{text!r} is not an expression") from error
-    return _evaluate(tree, values)
-
-
-def _evaluate(node: ast.expr, values: Mapping[str, int]) -> int:
-    match node:
-        case ast.Constant(value=int() as value) if not isinstance(value, bool):
-            return value
-        case ast.Name(id=name) if name in _SIZES:
-            return values[name]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_evaluate(left, values), _evaluate(right, values))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS and len(args) == 2:
-            return _CALLS[name](*(_evaluate(arg, values) for arg in args))
-        case _:
-            raise ValueError(f"{ast.unparse(node)!r} is not allowed in a size expression")
+def _widths(sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes`, with Dv."""
+    return {**({"Dv": sizes["D"]} if "D" in sizes else {}), **sizes}
 
 
 class _Bad(Exception):
@@ -257,7 +303,7 @@ def _one_of(value: str, allowed: tuple[str, ...], field: str) -> str:
 def _size_text(value: object, field: str) -> str:
     text = str(value)
     try:
-        evaluate_size(text, dict.fromkeys(_SIZES, 1))
+        evaluate_size(text, dict.fromkeys(SIZES, 1))
     except (ValueError, ZeroDivisionError) as error:
         raise _Bad(field, str(error)) from error
     return text
@@ -280,18 +326,47 @@ def _parameter(row: Mapping[str, Any], index: int) -> Parameter:
     kind = _get(row, where, "type", str)
     if not is_role(role):
         raise _Bad(f"{where}.role", f"{role!r} is not a role")
-    if kind not in POINTER_DTYPES and kind not in SCALAR_TYPES:
-        raise _Bad(f"{where}.type", f"{kind!r} is not one of {', '.join((*POINTER_DTYPES, *SCALAR_TYPES))}")
-    pointer_role = role in ("q", "k", "v", "o", "lse") or role.startswith("operand:")
+    if kind not in (*POINTER_DTYPES, *SCALAR_TYPES, TENSOR_MAP):
+        raise _Bad(f"{where}.type", f"{kind!r} is not one of {', '.join((*POINTER_DTYPES, *SCALAR_TYPES, TENSOR_MAP))}")
+    if kind == TENSOR_MAP:
+        return Parameter(_get(row, where, "name", str), role, kind, _box(row, where, role))
+    pointer_role = role in ("q", "k", "v", "o", "lse", "workspace") or role.startswith("operand:")
     if pointer_role != (kind in POINTER_DTYPES):
         raise _Bad(f"{where}.type", f"role {role} is {'a pointer' if pointer_role else 'a number'}, {kind} is not")
-    return Parameter(_get(row, where, "name", str), role, kind)
+    elements = _get(row, where, "elements", int) if role == "workspace" else 0
+    return Parameter(_get(row, where, "name", str), role, kind, elements=elements)
+
+
+def _box(row: Mapping[str, Any], where: str, role: str) -> BoxShape:
+    if role not in ("q", "k", "v"):
+        raise _Bad(f"{where}.role", f"a {TENSOR_MAP} describes q, k or v, not {role}")
+    columns, rows = (_size_text(text, f"{where}.box") for text in _items(row, where, "box", str, 2))
+    swizzle = _get(row, where, "swizzle", int)
+    if swizzle not in SWIZZLES:
+        raise _Bad(f"{where}.swizzle", f"{swizzle} is not one of {', '.join(map(str, SWIZZLES))}")
+    return BoxShape(columns, rows, swizzle)
 
 
 def _instance(row: Mapping[str, Any], index: int) -> Instance:
     where = f"instances[{index}]"
     dtype = _one_of(_get(row, where, "dtype", str), tuple(DTYPE_BYTES), f"{where}.dtype")
-    return Instance(_get(row, where, "expression", str), dtype, _get(row, where, "head_dim", int))
+    head_dim = _get(row, where, "head_dim", int)
+    return Instance(_get(row, where, "expression", str), dtype, head_dim, _get(row, where, "value_dim", int, head_dim))
+
+
+def _rule(table: Mapping[str, Any]) -> WidthRule | None:
+    if "widths" not in table:
+        return None
+    row, where = _get(table, "", "widths", dict), "widths"
+    d, dv = (_get(row, where, f"{name}_multiple", int) for name in ("d", "dv"))
+    if min(d, dv) < 1:
+        raise _Bad("widths", "a width is a multiple of 1 at least")
+    rule = WidthRule(_get(row, where, "expression", str), d, dv, _get(row, where, "largest", int))
+    try:
+        rule.instance("float32", (1, 1))
+    except (KeyError, IndexError, ValueError) as error:
+        raise _Bad(f"{where}.expression", "only {T}, {D} and {Dv} are known in it") from error
+    return rule
 
 
 def _build(table: Mapping[str, Any], path: str) -> Contract:
@@ -329,6 +404,8 @@ def _build(table: Mapping[str, Any], path: str) -> Contract:
         scale_positive=_get(limits, "limits", "scale_positive", bool),
         grid_max=cast("tuple[int, int, int]", _items(limits, "limits", "grid_max", int, 3)),
         instances=tuple(_instance(row, i) for i, row in enumerate(_items(table, "", "instances", dict))),
+        rule=_rule(table),
+        adaptable=_get(table, "", "adaptable", bool, True),
     )
 
 

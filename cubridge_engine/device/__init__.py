@@ -3,7 +3,7 @@
 from . import codes as codes
 from .binding import Argument, bind_arguments, dtype_name, sizes_of
 from .driver import DeviceInfo, device_available
-from .runner import Runner, open_runner
+from .runner import Runner, open_runner, workspaces
 
 __all__ = [
     "Argument",
@@ -15,4 +15,5 @@ __all__ = [
     "dtype_name",
     "open_runner",
     "sizes_of",
+    "workspaces",
 ]

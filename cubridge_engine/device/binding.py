@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..compile.contract import POINTER_DTYPES, Contract, Parameter
+from ..compile.size_text import evaluate_size
+from ..compile.tensor_maps import MapShape, map_shape
 from ..diagnostics import Diagnostic, make
 
 LOG2E = math.log2(math.e)
@@ -23,12 +25,15 @@ _INTEGER_BITS = {"int32": 32, "int64": 64}
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One kernel argument: a device address (type ends in ``*``) or a number. `owner` keeps a tensor's memory alive."""
+    """One kernel argument: a device address (type ends in ``*``), a number, or a tensor map: `map` describes it, and
+    the value is the address of its data. `owner` keeps a tensor's memory alive.
+    """
 
     name: str
     type: str
     value: int | float
     owner: object = field(default=None, compare=False, repr=False)
+    map: MapShape | None = None
 
     def ctype(self) -> Any:
         """The value as the ctypes object whose address cuLaunchKernel takes."""
@@ -43,10 +48,11 @@ def dtype_name(tensor: Any) -> str:
 
 
 def sizes_of(tensors: Mapping[str, Any]) -> dict[str, int]:
-    """B, H, Hkv, Sq, Sk and D of tensors q [B, H, Sq, D] and k [B, Hkv, Sk, D]."""
+    """B, H, Hkv, Sq, Sk, D and Dv of tensors q [B, H, Sq, D], k [B, Hkv, Sk, D] and v [B, Hkv, Sk, Dv]."""
     batch, heads, sq, head_dim = (int(n) for n in tensors["q"].shape)
     kv_heads, sk = int(tensors["k"].shape[1]), int(tensors["k"].shape[2])
-    return {"B": batch, "H": heads, "Hkv": kv_heads, "Sq": sq, "Sk": sk, "D": head_dim}
+    sizes = {"B": batch, "H": heads, "Hkv": kv_heads, "Sq": sq, "Sk": sk, "D": head_dim}
+    return {**sizes, "Dv": int(tensors["v"].shape[3])} if "v" in tensors else sizes
 
 
 class _Refused(Exception):
@@ -74,7 +80,7 @@ class _Values:
     def checked(self, parameter: Parameter) -> Any:
         """The tensor of a pointer parameter, refused where the kernel would read something else from it."""
         tensor = self.tensor(parameter)
-        wanted = POINTER_DTYPES[parameter.type] or self.dtype
+        wanted = POINTER_DTYPES.get(parameter.type) or self.dtype
         if dtype_name(tensor) != wanted:
             self.refuse(parameter, f"it is {dtype_name(tensor)}, the kernel reads {wanted}")
         if parameter.role in ("q", "k", "v", "o"):
@@ -82,6 +88,14 @@ class _Values:
         elif parameter.role == "lse" and not tensor.is_contiguous():
             self.refuse(parameter, "it is not contiguous")
         return tensor
+
+    def tensor_map(self, parameter: Parameter, tensor: Any) -> MapShape:
+        box = parameter.box
+        assert box is not None, "a contract's tensor map has a box"
+        width = int(tensor.element_size())
+        sizes = {"Dv": self.sizes["D"], **self.sizes, "element_bytes": width}
+        extents = (evaluate_size(box.columns, sizes), evaluate_size(box.rows, sizes))
+        return map_shape(tensor.shape, tensor.stride(), width, extents, box.swizzle, dtype_name(tensor))
 
     def check_rows(self, parameter: Parameter, tensor: Any) -> None:
         strides = tensor.stride()
@@ -135,8 +149,12 @@ def _fits(parameter: Parameter, value: int | float) -> bool:
 
 
 def _argument(values: _Values, parameter: Parameter) -> Argument:
-    if parameter.is_pointer:
+    if parameter.is_pointer or parameter.box is not None:
         tensor = values.checked(parameter)
+        if parameter.box is not None:
+            # A tensor without elements has no address, but the driver wants one; nothing is read through that map.
+            address = int(tensor.data_ptr()) or int(values.tensors["q"].data_ptr())
+            return Argument(parameter.name, parameter.type, address, tensor, values.tensor_map(parameter, tensor))
         return Argument(parameter.name, parameter.type, int(tensor.data_ptr()), tensor)
     value = values.number(parameter)
     if not _fits(parameter, value):
@@ -155,6 +173,7 @@ def bind_arguments(
     `tensors` holds torch tensors q, k, v, o of shape [B, heads, length, D] (any strides: pass a transposed view of
     BSHD) and lse [B, H, Sq]; `sizes` defaults to what q and k say. `bindings` gives the rest by parameter name, by
     role, or by the role's name: ``scale`` (natural units; scale_log2 follows from it), ``causal``, tensors, scalars.
+    A workspace is a tensor of zeros under the parameter's name.
     """
     dtype = dtype_name(tensors["q"])
     values = _Values(contract, dtype, tensors, sizes or sizes_of(tensors), bindings or {})

@@ -12,12 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..compile.tensor_maps import MapShape
+
 # CUdevice_attribute
 MULTIPROCESSORS = 16
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 SHARED_OPT_IN = 97
 # CUfunction_attribute
 MAX_DYNAMIC_SHARED = 8
+# CUtensorMapDataType by dtype, CUtensorMapSwizzle by bytes, CUtensorMapL2promotion of 256 bytes
+MAP_DTYPES = {"float16": 6, "float32": 7, "bfloat16": 9}
+MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+MAP_L2_256 = 3
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
 # CUresult of accesses outside an allocation or misaligned; the context is lost after them.
 MEMORY_FAULTS = frozenset((700, 716, 717, 718))
 
@@ -110,12 +117,35 @@ class Driver:
         block: tuple[int, int, int],
         shared: int,
         stream: int,
-        values: Sequence[ctypes._SimpleCData[object]],  # pyright: ignore[reportPrivateUsage]
+        values: Sequence[ctypes._SimpleCData[object] | ctypes.Array[ctypes.c_char]],  # pyright: ignore[reportPrivateUsage]
     ) -> None:
         """Start a kernel on a stream. `values` are the arguments in order. Raises CudaError."""
         self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, shared)
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         self.call("cuLaunchKernel", function, *grid, *block, shared, ctypes.c_void_p(stream), pointers, None)
+
+    def tensor_map(self, address: int, shape: MapShape) -> ctypes.Array[ctypes.c_char]:
+        """The descriptor of a tensor at `address`, as a kernel takes it by value. Raises CudaError."""
+        rank = len(shape.extents)
+        room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+        skip = -ctypes.addressof(room) % MAP_ALIGNMENT
+        made = (ctypes.c_char * MAP_BYTES).from_buffer(room, skip)  # keeps `room` alive
+        self.call(
+            "cuTensorMapEncodeTiled",
+            ctypes.byref(made),
+            MAP_DTYPES[shape.dtype],
+            rank,
+            ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*shape.extents),
+            (ctypes.c_uint64 * max(rank - 1, 1))(*shape.strides),
+            (ctypes.c_uint32 * rank)(*shape.box),
+            (ctypes.c_uint32 * rank)(*[1] * rank),
+            0,  # no interleaving
+            MAP_SWIZZLES[shape.swizzle],
+            MAP_L2_256,
+            0,  # zeros outside
+        )
+        return made
 
     def synchronise(self, stream: int) -> None:
         """Wait for a stream. Raises CudaError for what its kernels did wrong."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..compile import Compiled, Contract, Instance, LaunchShape, parse_arch
+from ..compile.contract import POINTER_DTYPES
 from ..diagnostics import Diagnostic, make
 from .binding import Argument, bind_arguments, dtype_name, sizes_of
 from .driver import MEMORY_FAULTS, CudaError, DeviceInfo, Driver, load_driver
@@ -36,16 +37,14 @@ class Runner:
         if needed > self.device.shared_per_cta:
             limit = self.device.shared_per_cta
             return make("CB648", None, kernel=kernel, needed=needed, device=self.device.name, limit=limit)
-        if name not in self._functions:
-            try:
-                self._functions[name] = self._driver.function(self._module, name)
-            except CudaError:
-                available = ", ".join(self.compiled.lowered) or "none"
-                return make("CB647", None, kernel=kernel, available=available)
-        stream = int(torch.cuda.current_stream(self.device.index).cuda_stream)
-        values = [argument.ctype() for argument in arguments]
-        function = self._functions[name]
         try:
+            function = self._function(name)
+        except CudaError:
+            available = ", ".join(self.compiled.lowered) or "none"
+            return make("CB647", None, kernel=kernel, available=available)
+        stream = int(torch.cuda.current_stream(self.device.index).cuda_stream)
+        try:
+            values = [self._value(argument) for argument in arguments]
             self._driver.launch(function, shape.grid, shape.block, shape.dynamic_shared_bytes, stream, values)
         except CudaError as error:
             return make(
@@ -58,6 +57,32 @@ class Runner:
                 shared=shape.dynamic_shared_bytes,
             )
         return self._wait(kernel, stream)
+
+    def repeatedly(self, kernel: str, shape: LaunchShape, arguments: Sequence[Argument]) -> Callable[[], None]:
+        """A function that launches `kernel` with these arguments on torch's current stream and does not wait.
+
+        For measuring: nothing is checked again. It raises CudaError, as this does for an unknown kernel.
+        """
+        import torch
+
+        function = self._function(self.compiled.lowered.get(kernel, kernel))
+        values = [self._value(argument) for argument in arguments]
+
+        def start() -> None:
+            stream = int(torch.cuda.current_stream(self.device.index).cuda_stream)
+            self._driver.launch(function, shape.grid, shape.block, shape.dynamic_shared_bytes, stream, values)
+
+        return start
+
+    def _function(self, name: str) -> ctypes.c_void_p:
+        if name not in self._functions:
+            self._functions[name] = self._driver.function(self._module, name)
+        return self._functions[name]
+
+    def _value(self, argument: Argument) -> Any:
+        if argument.map is None:
+            return argument.ctype()
+        return self._driver.tensor_map(int(argument.value), argument.map)
 
     def _wait(self, kernel: str, stream: int) -> Diagnostic | None:
         try:
@@ -72,7 +97,7 @@ class Runner:
         self, contract: Contract, instance: Instance, tensors: Mapping[str, Any], bindings: Mapping[str, Any]
     ) -> list[Diagnostic]:
         """Bind, launch and wait: `tensors` and `bindings` as in `bind_arguments`. An empty list when it ran."""
-        arguments, diagnostics = bind_arguments(contract, tensors, None, bindings)
+        arguments, diagnostics = bind_arguments(contract, tensors, None, {**workspaces(contract), **bindings})
         if diagnostics:
             return diagnostics
         shape = contract.launch(sizes_of(tensors), dtype_name(tensors["q"]))
@@ -86,6 +111,17 @@ class Runner:
         if not self.lost:
             self._driver.unload(self._module)
             self.lost = True
+
+
+def workspaces(contract: Contract) -> dict[str, Any]:
+    """Scratch tensors of zeros on the current device, by parameter name."""
+    import torch
+
+    return {
+        p.name: torch.zeros(p.elements, dtype=getattr(torch, POINTER_DTYPES[p.type] or "float32"), device="cuda")
+        for p in contract.parameters
+        if p.role == "workspace"
+    }
 
 
 def _image(compiled: Compiled, device: DeviceInfo) -> bytes | None:

@@ -206,6 +206,60 @@ class SignatureSite:
 
 
 @dataclass(frozen=True, slots=True)
+class PageProduct:
+    """One ``row * stride`` by which rows of K or V are addressed: its span, both texts, the enclosing statement (None
+    where no other can stand before it) and where the block begins that it is in, and the function ('' for the kernel).
+    """
+
+    span: Span
+    row: str
+    stride: str
+    statement: Span | None
+    block: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageCall:
+    """A call on the way to such a product: the callee's name as written there, the offset after the last argument, and
+    for each row stride of the callee what is passed for it, a row stride of `function` ('' for the kernel).
+    """
+
+    callee: str
+    name: Span
+    insert: int
+    strides: tuple[str, ...]
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageFunction:
+    """A device function on the way: its row strides (names and types), the offset after its last parameter, and its
+    definition. `shared`: it is called for other tensors too, which have no pages.
+    """
+
+    name: str
+    strides: tuple[str, ...]
+    ctypes: tuple[str, ...]
+    insert: int
+    definition: Span
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PageSite:
+    """What to change for rows of K and V to be looked up in a table of pages. `bases` are the sums of a base address
+    with its batch offset and what stays of them; `strides` maps the kernel's row strides to its batch strides.
+    """
+
+    products: tuple[PageProduct, ...]
+    calls: tuple[PageCall, ...]
+    functions: tuple[PageFunction, ...]
+    bases: tuple[tuple[Span, str], ...]
+    strides: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Anchors:
     """All sites of one kernel."""
 
@@ -224,3 +278,4 @@ class Anchors:
     setup_indent: str = "  "
     setup_names: Names = Names()
     softmax: SoftmaxSite | None = None  # None: a step of it is not in the kernel's own body
+    pages: PageSite | None = None  # None: how rows of K and V are addressed was not found

@@ -62,7 +62,7 @@ class _Stop(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a run produced: ``o`` [B, H, Sq, D] and ``lse`` [B, H, Sq] in float64 (NaN where nothing was written), and
+    """What a run produced: ``o`` [B, H, Sq, Dv] and ``lse`` [B, H, Sq] in float64 (NaN where nothing was written), and
     the findings.
     """
 
@@ -83,7 +83,7 @@ def execute(
 ) -> Outputs:
     """Run every CTA of `kernel`.
 
-    `tensors`: ``q`` [B, H, Sq, D], ``k`` [B, Hkv, Sk, D], ``v`` [B, Hkv, Sk, D] and operands by name, any real dtype.
+    `tensors`: ``q`` [B, H, Sq, D], ``k`` [B, Hkv, Sk, D], ``v`` [B, Hkv, Sk, Dv] and operands by name, any real dtype.
     `sizes` holds B, H, Hkv, Sq, Sk. `bindings` gives kernel parameters that are not sizes (``scale_log2``, flags,
     scalars) by parameter name. `async_mode` is ``early`` or ``late``; `rounding` is None, 'float16' or 'bfloat16'.
     Never raises for a bad program: findings say what happened.
@@ -111,7 +111,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         s, kernel = self.sizes, self.kernel
-        self.o = np.full((s["B"], s["H"], s["Sq"], kernel.D), np.nan)
+        self.o = np.full((s["B"], s["H"], s["Sq"], kernel.Dv), np.nan)
         has_lse = any(isinstance(op, StoreRow) for op in _all_ops(kernel.body))
         self.lse = np.full((s["B"], s["H"], s["Sq"]), np.nan) if has_lse else None
         self.operands = {n: np.asarray(t) for n, t in self.tensors.items() if n not in ("q", "k", "v")}
@@ -277,17 +277,17 @@ def _alloc(cta: _Cta, op: Alloc) -> None:
 def _copy(cta: _Cta, op: Copy) -> None:
     run = cta.run_state
     source = np.asarray(run.tensors[op.tensor], dtype=np.float64)
-    head_expr = op.head if op.head is not None else None
-    if head_expr is not None:
-        head = np.asarray(cta.value(head_expr, op.origin))
-    else:
-        head = np.asarray(cta.h if op.tensor == "q" else cta.env["hk"])
+    head = np.asarray(cta.value(op.head, op.origin) if op.head is not None else _own_head(cta, op))
     head = np.broadcast_to(head.reshape(-1) if head.size == cta.batch else head.reshape(-1)[:1], (cta.batch,)).astype(
         int
     )
     row0 = int(cta.uniform(op.row0, op.origin))
     rows = np.arange(row0, row0 + op.rows)
-    extent = source.shape[2]
+    if op.table and op.table not in run.operands:
+        run.report("CB505", op.origin, name=op.table)
+        raise _Stop
+    table = np.asarray(run.operands[op.table]) if op.table else None
+    extent = source.shape[2] if table is None else min(run.sizes["Sk"], table.shape[1] * op.page)
     valid = (rows >= 0) & (rows < extent)
     wanted = rows >= row0  # all
     if op.limit is not None:
@@ -299,14 +299,24 @@ def _copy(cta: _Cta, op: Copy) -> None:
     data = np.zeros((cta.batch, op.rows, source.shape[3]))
     inside = wanted & valid
     heads_ok = (head >= 0) & (head < source.shape[1])
-    picked = source[cta.b.reshape(-1), np.clip(head, 0, source.shape[1] - 1)]
-    data[:, inside] = picked[:, rows[inside]]
+    picked = np.clip(head, 0, source.shape[1] - 1).reshape(-1, 1)
+    block, row = cta.b.reshape(-1, 1), rows[inside].reshape(1, -1)
+    if table is not None:
+        block, row = table[block, row // op.page], row % op.page
+    data[:, inside] = source[block, picked, row]
     data[:, outside] = np.nan
     data[~heads_ok] = np.nan
     if op.buffer in cta.tiles and op.buffer not in cta.shared.slots:
         cta.tiles[op.buffer] = data  # a register tile loaded straight from global memory
         return
-    cta.shared.write(op.buffer, int(cta.uniform(op.slot, op.origin)), data, is_async=op.is_async, origin=op.origin)
+    signal = int(cta.uniform(op.signal, op.origin)) if op.signal is not None else None
+    slot = int(cta.uniform(op.slot, op.origin))
+    cta.shared.write(op.buffer, slot, data, is_async=op.is_async, origin=op.origin, signal=signal)
+
+
+def _own_head(cta: _Cta, op: Copy) -> Any:
+    """The head that the grid map gives the CTA for this tensor."""
+    return cta.h if op.tensor == "q" else cta.env["hk"]
 
 
 def _commit(cta: _Cta, op: CpCommit) -> None:
@@ -314,7 +324,10 @@ def _commit(cta: _Cta, op: CpCommit) -> None:
 
 
 def _wait(cta: _Cta, op: CpWait) -> None:
-    cta.shared.wait(op.pending)
+    if op.signal is None:
+        cta.shared.wait(op.pending)
+    else:
+        cta.shared.wait_for(int(cta.uniform(op.signal, op.origin)))
 
 
 def _barrier(cta: _Cta, op: Barrier) -> None:

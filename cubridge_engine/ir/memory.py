@@ -38,6 +38,7 @@ class Pending:
     slot: int
     data: Array
     group: int | None = None
+    signal: int | None = None  # the mbarrier of a TMA copy, which belongs to no group
 
 
 @dataclass(slots=True)
@@ -64,7 +65,9 @@ class SharedMemory:
             return None
         return slots[index]
 
-    def write(self, buffer: str, index: int, data: Array, *, is_async: bool, origin: Origin) -> None:
+    def write(
+        self, buffer: str, index: int, data: Array, *, is_async: bool, origin: Origin, signal: int | None = None
+    ) -> None:
         """A copy into a slot. Overwriting what was read since the last barrier is a race."""
         slot = self.slot(buffer, index, origin)
         if slot is None:
@@ -78,21 +81,28 @@ class SharedMemory:
             return
         slot.state = "inflight"
         slot.data = np.full_like(data, np.nan) if self.late else data
-        self.pending.append(Pending(buffer, index, data))
+        self.pending.append(Pending(buffer, index, data, signal=signal))
 
     def commit(self) -> None:
         """Close the current group."""
         self.groups += 1
         for copy in self.pending:
-            if copy.group is None:
+            if copy.group is None and copy.signal is None:
                 copy.group = self.groups
 
     def wait(self, pending: int) -> None:
         """All groups but the newest `pending` land."""
         limit = self.groups - pending
+        self._land(lambda copy: copy.group is not None and copy.group <= limit, "landed")
+
+    def wait_for(self, signal: int) -> None:
+        """What completes on that mbarrier lands; every thread that waits sees it."""
+        self._land(lambda copy: copy.signal == signal, "visible")
+
+    def _land(self, due: Callable[[Pending], bool], state: str) -> None:
         rest: list[Pending] = []
         for copy in self.pending:
-            if copy.group is None or copy.group > limit:
+            if not due(copy):
                 rest.append(copy)
                 continue
             slot = self.slots[copy.buffer][copy.slot]
@@ -100,7 +110,7 @@ class SharedMemory:
             if slot.state == "inflight":
                 slot.data = copy.data
                 if not any(p.buffer == copy.buffer and p.slot == copy.slot and p is not copy for p in self.pending):
-                    slot.state = "landed"
+                    slot.state = state
         self.pending = rest
 
     def barrier(self) -> None:

@@ -4,7 +4,7 @@ A program describes one CTA of an attention kernel on *tiles*. Tiles are named; 
 name:
 
 - shared buffers ``[slots, rows, cols]`` written by ``Copy`` and read by ``LoadTile`` (or directly by ``Mma`` in scalar
-kernels); - score-shaped register or shared tiles ``[Br, Bc]`` (S, P) and output-shaped ones ``[Br, D]`` (O);
+kernels); - score-shaped register or shared tiles ``[Br, Bc]`` (S, P) and output-shaped ones ``[Br, Dv]`` (O);
 - row vectors ``[Br, lanes]`` (m, l, correction). ``lanes`` is 1, or 4 when each row is shared by the four lanes of a
 quad and
   the vector holds per-lane partial values until a ``LaneReduce``.
@@ -31,6 +31,7 @@ class Origin:
     span: Span | None = None  # the user's text, at the call site
     provenance: str = "syntax"  # syntax | observed | rule | model | user
     callee: Span | None = None  # the line inside the device function that was inlined, if any
+    also: tuple[Span, ...] = ()  # further statements that compute what the node stores
 
 
 NOWHERE = Origin()
@@ -89,7 +90,11 @@ class Copy(Op):
     """Global tile -> shared buffer slot: rows ``row0 .. row0+rows`` of `tensor` (role q, k or v). Rows >= limit become
     zero.
 
-    Asynchronous copies (cp.async) become readable only after a CpWait that covers their group, and a barrier.
+    Asynchronous copies (cp.async) become readable only after a CpWait that covers their group, and a barrier. A TMA
+    copy has a `signal`, the number of the mbarrier that it completes on: it is readable after a CpWait for that.
+
+    With a `table` (the name of an int32 operand [B, n]) the tensor is a cache of pages [pages, Hkv, page, D]: row r of
+    sequence b is row ``r % page`` of page ``table[b, r // page]``.
     """
 
     buffer: str
@@ -101,6 +106,9 @@ class Copy(Op):
     is_async: bool
     vector_bytes: int = 0
     head: Expr | None = None  # the head read, over h, H, Hkv; None: GridMap's (h for q, hk for k and v)
+    table: str = ""  # '': the rows of a sequence lie one behind the other
+    page: int = 0  # rows of a page
+    signal: Expr | None = None  # None: it belongs to a group
     origin: Origin = field(default=NOWHERE, compare=False)
 
 
@@ -113,9 +121,12 @@ class CpCommit(Op):
 
 @dataclass(frozen=True, slots=True)
 class CpWait(Op):
-    """cp.async.wait_group N: all but the `pending` newest groups have landed."""
+    """cp.async.wait_group N: all but the `pending` newest groups have landed. With a `signal`: what completes on that
+    mbarrier has landed, and every thread that waited sees it.
+    """
 
     pending: int
+    signal: Expr | None = None
     origin: Origin = field(default=NOWHERE, compare=False)
 
 
@@ -188,7 +199,7 @@ class Fill(Op):
 @dataclass(frozen=True, slots=True)
 class Mma(Op):
     """``acc += a @ b``. Role qk: a [Br, D], b = K tile used transposed -> [Br, Bc]. Role pv: a [Br, Bc], b = V tile ->
-    [Br, D].
+    [Br, Dv].
 
     `b` names a shared buffer (with `slot`) or a register tile (slot None). `rounds_a` rounds a to the element type
     first (P as fp16).
@@ -334,7 +345,8 @@ class Kernel:
     grid: GridMap
     Br: int
     Bc: int
-    D: int
+    D: int  # width of Q and K
+    Dv: int  # width of V and O
     threads: int
     family: str  # scalar | mma
     body: tuple[Op, ...]

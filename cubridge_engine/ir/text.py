@@ -46,10 +46,12 @@ class Row:
 ROWS: dict[type[Op], Row] = {
     nodes.Alloc: Row("alloc", "{space} {name}[{slots}, {rows}, {cols}] {dtype}", ("layout",)),
     nodes.Copy: Row(
-        "copy", "{buffer}[{slot}] <- {tensor}[{row0} : +{rows}]", ("limit", "is_async", "vector_bytes", "head")
+        "copy",
+        "{buffer}[{slot}] <- {tensor}[{row0} : +{rows}]",
+        ("limit", "is_async", "vector_bytes", "head", "table", "page", "signal"),
     ),
     nodes.CpCommit: Row("cp_commit", ""),
-    nodes.CpWait: Row("cp_wait", "{pending}"),
+    nodes.CpWait: Row("cp_wait", "{pending}", ("signal",)),
     nodes.Barrier: Row("barrier", "{scope}"),
     nodes.LoadTile: Row("load_tile", "{dst} <- {buffer}[{slot}]", ("transposed",)),
     nodes.For: Row("for", "{iv} in {lo} .. {hi}", ("step", "role")),
@@ -158,7 +160,8 @@ def print_op(op: Op) -> str:
 def print_kernel(kernel: Kernel, *, lines: bool = False) -> str:
     """The whole program. With `lines`, each operation ends in a comment with its 1-based source line."""
     out = [f"cuir {VERSION}", f"kernel {kernel.name}; family={kernel.family}; threads={kernel.threads} {{"]
-    out.append(f"  tiles Br={kernel.Br} Bc={kernel.Bc} D={kernel.D}")
+    values = f" Dv={kernel.Dv}" if kernel.Dv != kernel.D else ""
+    out.append(f"  tiles Br={kernel.Br} Bc={kernel.Bc} D={kernel.D}{values}")
     out += [f"  set {name} = {_print_value(value)}" for name, value in kernel.instantiation.items()]
     out += [f"  param {p.position} {p.name} : {_quote(p.ctype)} : {p.role}" for p in kernel.params]
     for role, strides in kernel.tensors.items():
@@ -188,7 +191,10 @@ def _print_block(body: tuple[Op, ...], depth: int, out: list[str], lines: bool) 
 
 def _line_note(op: Op, lines: bool) -> str:
     origin: Origin = getattr(op, "origin", nodes.NOWHERE)
-    return f"  # line {origin.span.line + 1}" if lines and origin.span is not None else ""
+    if not lines or origin.span is None:
+        return ""
+    proposed = ", proposed" if origin.provenance == "model" else ""
+    return f"  # line {origin.span.line + 1}{proposed}"
 
 
 # ---- parse -----------------------------------------------------------------------------------------------------------
@@ -196,7 +202,9 @@ def _line_note(op: Op, lines: bool) -> str:
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self.lines = [(n, re.sub(r"\s+# line \d+$", "", raw).strip()) for n, raw in enumerate(text.splitlines(), 1)]
+        self.lines = [
+            (n, re.sub(r"\s+# line \d+(, proposed)?$", "", raw).strip()) for n, raw in enumerate(text.splitlines(), 1)
+        ]
         self.lines = [(n, line) for n, line in self.lines if line and not line.startswith("#")]
         self.at = 0
 
@@ -233,7 +241,7 @@ def parse_kernel(text: str) -> Kernel:
     if int(version[1]) != VERSION:
         raise CuirSyntaxError(1, f"this reader knows version {VERSION}, the text is version {version[1]}")
     head = reader.match(r"kernel (\S+); family=(\w+); threads=(\d+) \{", "'kernel NAME; family=...; threads=N {'")
-    tiles = reader.match(r"tiles Br=(\d+) Bc=(\d+) D=(\d+)", "'tiles Br= Bc= D='")
+    tiles = reader.match(r"tiles Br=(\d+) Bc=(\d+) D=(\d+)(?: Dv=(\d+))?", "'tiles Br= Bc= D='")
     instantiation: dict[str, int | str] = {}
     params: list[Param] = []
     strides: dict[str, tuple[Expr, ...]] = {}
@@ -263,6 +271,7 @@ def parse_kernel(text: str) -> Kernel:
         Br=int(tiles[1]),
         Bc=int(tiles[2]),
         D=int(tiles[3]),
+        Dv=int(tiles[4] or tiles[3]),
         threads=int(head[3]),
         family=head[2],
         body=body,

@@ -261,7 +261,8 @@ def _copy(run: _Run, op: Copy) -> None:
     index, row0 = int(run.value(op.slot)), int(run.value(op.row0))
     run.event(op, (op.buffer, index))
     run.touching = (op.buffer, index)
-    run.shared.write(op.buffer, index, np.zeros((1, 1, 1)), is_async=op.is_async, origin=op.origin)
+    signal = int(run.value(op.signal)) if op.signal is not None else None
+    run.shared.write(op.buffer, index, np.zeros((1, 1, 1)), is_async=op.is_async, origin=op.origin, signal=signal)
     run.settle((op.tensor, row0 // max(op.rows, 1)), (op.buffer, index))
 
 
@@ -272,7 +273,10 @@ def _commit(run: _Run, op: CpCommit) -> None:
 
 def _wait(run: _Run, op: CpWait) -> None:
     run.event(op)
-    run.shared.wait(op.pending)
+    if op.signal is None:
+        run.shared.wait(op.pending)
+    else:
+        run.shared.wait_for(int(run.value(op.signal)))
     run.settle()
 
 

@@ -85,6 +85,8 @@ class Engine:
             here = ready & (self.pc == block)
             named = self.kernel.together[block] if self.machine.patient else ()
             mask = here & ~np.repeat(self._lacking(named, here), 32) if named else here
+            if self.machine.patient and self.kernel.grouped[block] and lanes_in_groups(self.lanes.count):
+                mask &= ~self._scattered(mask)
             if mask.any():
                 return block, mask
             ready &= ~here
@@ -101,6 +103,11 @@ class Engine:
                 bits = np.where(here, value, 0).reshape(-1, 32).max(1)
             lacking |= (elsewhere & np.uint32(bits)) != 0
         return lacking
+
+    def _scattered(self, here: Array) -> Array:
+        """The lanes of warpgroups that have lanes elsewhere."""
+        elsewhere = ((self.pc != EXIT) & ~here).reshape(-1, WARPGROUP).any(1)
+        return np.repeat(elsewhere, WARPGROUP)
 
     def step(self) -> bool:
         """Execute one block; False when no lane can run."""

@@ -18,7 +18,7 @@ from .lint import wgmma_problems
 from .model import Function, Instruction, Mem, Operand, Pair, Program, Sym, Variable, Vec
 from .ops import handler
 from .spins import spin_loops
-from .together import named_lanes
+from .together import named_lanes, needs_warpgroup
 
 MAX_GRANULE = 16
 
@@ -88,6 +88,7 @@ class Kernel:
         self.has_mbarriers = bulk or bool(names_used & {"mbarrier", "wgmma"})
         self.order = GlobalOrder.of(self.flow.code)
         self.together = [named_lanes(self.flow.code, block) for block in self.flow.blocks]
+        self.grouped = [self.has_wgmma and needs_warpgroup(self.flow.code, block) for block in self.flow.blocks]
         self.lint = wgmma_problems(self.flow) if self.has_wgmma else {}
         self._functions: dict[tuple[int, bool], Callable[..., Any]] = {}
         self._source: dict[int, str] = {}

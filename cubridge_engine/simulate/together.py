@@ -1,7 +1,7 @@
 """Instructions that lanes of a warp execute together: who must have arrived before a block with them runs.
 
 PTX: a ``.sync`` instruction of a warp waits until all lanes that its mask names execute it. Lanes that a loop or a wait
-keeps elsewhere are waited for, at the beginning of the block.
+keeps elsewhere are waited for, at the beginning of the block. A wgmma waits for the four warps of its warpgroup.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ def named_lanes(code: Sequence[Instruction], block: Block) -> tuple[int | str, .
                 found[constant] = None
         _note_constant(ins, known)
     return tuple(found)
+
+
+def needs_warpgroup(code: Sequence[Instruction], block: Block) -> bool:
+    """True when a block starts a product of a warpgroup: its four warps may come one after the other."""
+    return any(ins.parts[:2] == ("wgmma", "mma_async") for ins in code[block.start : block.stop])
 
 
 def _mask(ins: Instruction) -> Operand | None:

@@ -16,6 +16,7 @@ from cubridge_engine.compile import (
 )
 from cubridge_engine.compile.contract import is_role
 from cubridge_engine.compile.model import KernelFigures
+from cubridge_engine.compile.tensor_maps import BoxShape, map_shape
 
 GOOD = """
 schema = 1
@@ -64,6 +65,61 @@ def test_a_good_contract() -> None:
     assert "float16 D=64" in contract.missing_instance("float16", 128).message
 
 
+WIDTHS = """
+[widths]
+expression = "toy<{T}, {D}, {Dv}>"
+d_multiple = 16
+dv_multiple = 8
+largest = 128
+"""
+WIDER = '\n[[instances]]\nexpression = "toy<96, 64>"\ndtype = "float16"\nhead_dim = 96\nvalue_dim = 64\n'
+
+
+def test_widths_of_instances_and_by_the_rule() -> None:
+    listed, _ = parse_contract(GOOD + WIDER, "contract.toml")
+    ruled, diagnostics = parse_contract(GOOD + WIDER + WIDTHS, "contract.toml")
+    assert diagnostics == ()
+    assert listed is not None
+    assert ruled is not None
+    assert listed.widths == ((64, 64), (96, 64))
+    assert listed.candidates((40, 24)) == ((64, 64), (96, 64))
+    assert listed.candidates((80, 24)) == ((96, 64),)
+    assert listed.candidates((80, 80)) == ()
+    assert ruled.candidates((40, 20)) == ((48, 24), (64, 64), (96, 64))
+    assert ruled.candidates((129, 8)) == ()
+    assert ruled.for_widths((48, 24)).expressions == ("toy<__half, 48, 24>",)
+    assert ruled.for_widths((64, 64)).expressions == ("toy<64>",)
+    assert ruled.for_widths((96, 64)).expressions == ("toy<96, 64>",)
+    assert listed.for_widths((48, 24)).instances == ()
+    assert ruled.instance("float16", 96, 64) is ruled.instances[1]
+    assert ruled.instance("float16", 96) is None
+
+
+def test_shared_bytes_may_depend_on_both_widths() -> None:
+    text = (GOOD + WIDER).replace('"3 * 64 * D * element_bytes"', '"64 * (D + Dv) * element_bytes"')
+    contract, _ = parse_contract(text, "contract.toml")
+    assert contract is not None
+    assert [contract.dynamic_shared(i) for i in contract.instances] == [64 * 128 * 2, 64 * 160 * 2]
+    sizes = {"B": 1, "H": 1, "Hkv": 1, "Sq": 1, "Sk": 1, "D": 64}
+    assert contract.launch(sizes, "float16").dynamic_shared_bytes == 64 * 128 * 2
+    assert contract.launch({**sizes, "Dv": 32}, "float16").dynamic_shared_bytes == 64 * 96 * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("{Dv}", "{width}", "widths.expression"),
+        ("d_multiple = 16", "d_multiple = 0", "widths"),
+        ("largest = 128", "", "l"),
+    ],
+)
+def test_a_wrong_rule_of_widths_is_named(old: str, new: str, field: str) -> None:
+    contract, diagnostics = parse_contract(GOOD + WIDTHS.replace(old, new, 1), "contract.toml")
+    assert contract is None
+    assert [d.code for d in diagnostics] == ["CB621"]
+    assert field in diagnostics[0].message
+
+
 def test_an_adapted_kernel_has_more_parameters() -> None:
     contract, _ = parse_contract(GOOD, "contract.toml")
     assert contract is not None
@@ -98,6 +154,53 @@ def test_a_wrong_field_is_named(old: str, new: str, field: str) -> None:
     assert contract is None
     assert [d.code for d in diagnostics] == ["CB621"]
     assert f"field {field} is wrong" in diagnostics[0].message
+
+
+MAP = 'role = "k", type = "tensor_map", box = ["64", "min(128, 320 - D)"], swizzle = 128'
+
+
+def test_tensor_maps_and_workspaces() -> None:
+    assert 'role = "k", type = "T*"' in GOOD
+    text = GOOD.replace('role = "k", type = "T*"', MAP)
+    contract, diagnostics = parse_contract(text, "contract.toml")
+    assert diagnostics == ()
+    assert contract is not None
+    found = next(p for p in contract.parameters if p.role == "k")
+    assert found.box == BoxShape("64", "min(128, 320 - D)", 128)
+    assert not found.is_pointer
+    scratch = 'role = "workspace", type = "int32*", elements = 2'
+    contract, _ = parse_contract(GOOD.replace('role = "Sq", type = "int32"', scratch), "contract.toml")
+    assert contract is not None
+    assert [p.elements for p in contract.parameters if p.role == "workspace"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('role = "k"', 'role = "o"', "parameters[1].role"),
+        ("swizzle = 128", "swizzle = 48", "parameters[1].swizzle"),
+        (", swizzle = 128", "", "parameters[1].swizzle"),
+        ('box = ["64", "min(128, 320 - D)"], ', "", "parameters[1].box"),
+        ('"min(128, 320 - D)"', '"rows"', "parameters[1].box"),
+    ],
+)
+def test_a_wrong_tensor_map_is_named(old: str, new: str, field: str) -> None:
+    assert old in MAP
+    text = GOOD.replace('role = "k", type = "T*"', MAP.replace(old, new, 1))
+    contract, diagnostics = parse_contract(text, "contract.toml")
+    assert contract is None
+    assert f"field {field} is wrong" in diagnostics[0].message
+
+
+def test_the_map_of_a_tensor_with_its_own_strides() -> None:
+    """[B, heads, length, columns] = [2, 3, 5, 64] of 2 bytes, stored as [B, length, heads, columns]."""
+    shape = map_shape((2, 3, 5, 64), (960, 64, 192, 1), 2, (64, 128), 128, "float16")
+    assert shape.extents == (64, 5, 3, 2)
+    assert shape.strides == (384, 128, 1920)
+    assert (shape.box, shape.swizzle) == ((64, 128, 1, 1), 128)
+    none = map_shape((1, 1, 0, 64), (7, 7, 7, 1), 2, (64, 128), 128, "float16")
+    assert none.extents == (64, 1, 1, 1), "the driver takes no extent of zero"
+    assert none.strides == (128, 128, 128), "what is not moved along gets the stride of a dense tensor"
 
 
 def test_text_that_is_no_toml() -> None:

@@ -125,4 +125,32 @@ def test_numbers_that_do_not_fit(contract: Contract, tensors: dict[str, Any]) ->
 
 
 def test_sizes(tensors: dict[str, Any]) -> None:
-    assert sizes_of(tensors) == {"B": B, "H": H, "Hkv": HKV, "Sq": SQ, "Sk": SK, "D": D}
+    assert sizes_of(tensors) == {"B": B, "H": H, "Hkv": HKV, "Sq": SQ, "Sk": SK, "D": D, "Dv": D}
+
+
+def test_tensor_maps_describe_their_tensor() -> None:
+    contract, _ = read_contract(ROOT / "flash_fwd_sm90" / "contract.toml")
+    assert contract is not None
+    half = torch.float16
+    tensors: dict[str, Any] = {
+        "q": torch.zeros(B, SQ, H, D, dtype=half).transpose(1, 2),
+        "k": torch.zeros(B, HKV, 0, D, dtype=half),
+        "v": torch.zeros(B, HKV, SK, 2 * D, dtype=half)[..., :D],
+        "o": torch.zeros(B, H, SQ, D, dtype=half),
+        "lse": torch.zeros(B, H, SQ),
+        "tickets": torch.zeros(2, dtype=torch.int32),
+    }
+    got = bound(contract, tensors, scale=1.0, causal=0)
+    q, k, v = (got[f"{name}_map"].map for name in "qkv")
+    assert q is not None
+    assert k is not None
+    assert v is not None
+    assert (q.extents, q.strides) == ((D, SQ, H, B), (2 * H * D, 2 * D, 2 * SQ * H * D))
+    assert (q.box, q.swizzle, q.dtype) == ((64, 128, 1, 1), 128, "float16")
+    assert v.strides == (4 * D, 4 * SK * D, 4 * HKV * SK * D)
+    assert k.extents == (D, 1, HKV, B)
+    assert got["q_map"].value == tensors["q"].data_ptr()
+    assert got["k_map"].value == tensors["q"].data_ptr(), "a tensor without elements has no address of its own"
+    assert got["tickets"].value == tensors["tickets"].data_ptr()
+    del tensors["tickets"]
+    assert codes(contract, tensors, scale=1.0, causal=0) == [("CB645", "tickets")]

@@ -103,21 +103,21 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Contract, Instance, A
 def test_against_float64(case: tuple[Contract, Instance, Any], shape: tuple[int, int, int, int, int]) -> None:
     contract, instance, runner = case
     b, h, hkv, sq, sk = shape
-    d = instance.head_dim
+    d, dv = instance.widths
     dtype = getattr(torch, instance.dtype)
     scale = d**-0.5
     for index, causal in enumerate((False, True) if "causal_bottom_right" in contract.masks else (False,)):
         for layout in LAYOUTS:
             generator = torch.Generator("cuda").manual_seed(index)
 
-            def draw(heads: int, length: int, size: float, layout: str = layout, g: Any = generator) -> torch.Tensor:
-                x = torch.randn(b, heads, length, d, device="cuda", generator=g) * size
+            def draw(heads: int, length: int, width: int, layout: str = layout, g: Any = generator) -> torch.Tensor:
+                x = torch.randn(b, heads, length, width, device="cuda", generator=g)
                 return arrange(x.to(dtype), layout)
 
             # Scores of standard deviation 3: a row max that moves from tile to tile.
-            q, k, v = draw(h, sq, 3.0), draw(hkv, sk, 1.0), draw(hkv, sk, 1.0)
+            q, k, v = draw(h, sq, d).mul_(3.0), draw(hkv, sk, d), draw(hkv, sk, dv)
             before = [x.clone() for x in (q, k, v)]
-            o = arrange(torch.full((b, h, sq, d), float("nan"), device="cuda", dtype=dtype), layout)
+            o = arrange(torch.full((b, h, sq, dv), float("nan"), device="cuda", dtype=dtype), layout)
             lse = torch.full((b, h, sq), float("nan"), device="cuda")
             tensors = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
             assert runner.run(contract, instance, tensors, {"scale": scale, "causal": causal}) == []

@@ -254,6 +254,17 @@ def test_registers_in_flight(hopper, define, text):
         assert (run.outputs["D"] == 2 * (16 + np.arange(64)[:, None] * 0 + tid_of_elements())).all()
 
 
+@pytest.mark.parametrize("warp", [0, 2])
+def test_a_product_waits_for_the_last_warp_of_its_warpgroup(hopper, warp):
+    module = hopper(f"LATE_WARP={warp}")
+    for schedule in SCHEDULES:
+        out = Buffer(np.zeros((64, 64), np.float32), "out", "D")
+        name = kernel(module, "one_warp_late")
+        run = module.launch(name, (1,), (256,), [out], dynamic_shared=16384, schedule=schedule)
+        assert run.ok, [(f.code, f.message) for f in run.findings]
+        assert (run.outputs["D"] == 16).all()
+
+
 def tid_of_elements() -> np.ndarray:
     """The thread that holds each element of a 64 x 64 accumulator."""
     tid = np.zeros((64, 64), int)

@@ -103,7 +103,7 @@ def test_inline_chains_of_both_compilers():
         copies = [i for i in code if i.op.startswith("cp.async.cg")]
         chain = copies[-1].loc.chain()
         assert [c.function for c in chain] == ["cp_async_16", "load_tile", "load_kv_tile", ""]
-        calls = ('asm volatile("cp.async', "cp_async_16(", "load_tile<T, D>(smem_v", "load_kv_tile<T, D>(")
+        calls = ('asm volatile("cp.async', "cp_async_16(", "load_tile<T, DV>(smem_v", "load_kv_tile<T, D, DV>(")
         for place, call in zip(chain, calls, strict=True):
             assert call in lines[place.line - 1], (place, lines[place.line - 1])
 

@@ -124,6 +124,9 @@ __global__ void __launch_bounds__(128) from_registers(const __nv_bfloat16* a, co
   store_tile(out, d, t);
 }
 
+#ifndef LATE_WARP
+#define LATE_WARP 0
+#endif
 #ifndef PHASE
 #define PHASE (k >> 1) & 1
 #endif
@@ -289,6 +292,31 @@ __global__ void __cluster_dims__(2, 1, 1) pair(const __grid_constant__ Map map, 
 #endif
   out[blockIdx.x * 128 + threadIdx.x] = theirs;
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// One warp of a warpgroup comes late to a wgmma: it waits for an arrival of the other warpgroup.
+__global__ void __launch_bounds__(256) one_warp_late(float* out) {
+  extern __shared__ __align__(1024) unsigned char smem[];
+  __shared__ __align__(8) u64 bar_storage;
+  const u32 bar = smem_address(&bar_storage);
+  if (threadIdx.x == 0) {
+    bar_init(bar, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  for (int i = threadIdx.x; i < 4096; i += 256) reinterpret_cast<u32*>(smem)[i] = 0x3F803F80;
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x >= 128) {
+    if (threadIdx.x == 128) bar_arrive(bar);
+    return;
+  }
+  if (threadIdx.x / 32 == LATE_WARP) bar_wait(bar, 0);
+  float d[32];
+  wgmma_fence();
+  wgmma_ss<0, 0>(d, descriptor(smem_address(smem), 16, 1024, 1), descriptor(smem_address(smem) + 8192, 16, 1024, 1), 0);
+  wgmma_commit();
+  wgmma_wait();
+  store_tile(out, d, threadIdx.x);
 }
 
 // Accumulators in flight: FAULT_TOUCH reads them before the wait, FAULT_NOFENCE leaves the first fence out.

@@ -1,0 +1,157 @@
+"""Warp specialisation: a branch on the warpgroup whose one side only copies (the producer), the other computes.
+
+The kernel is executed for the threads of the consumers; at that branch the producer's side is executed too, for its own
+threads. Its copies then join the consumers' program where the barriers put them: those before its loop stand where the
+branch is, those of a trip at the beginning of the consumers' trip with the same tile. That is one legal order of the
+two roles. Where the producer waits for an empty stage, the consumers are done with it: a barrier in the joined program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import conditions
+from .addresses import Ints
+from .machine import Machine, Scope
+from .syntax import Syn
+from .trace import Assign, BoxCopy, Loop, Sync, Unknown
+from .values import Node, Value, same
+
+WARPGROUP = 128
+Execute = Callable[[Machine, list[Syn], Scope], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Roles:
+    """The branch (byte range), the threads of either role, and whether the producer is its first side."""
+
+    site: tuple[int, int]
+    producer: Ints
+    consumer: Ints
+    producer_first: bool
+
+
+class RolesFound(Exception):
+    """The kernel has roles: it must be executed again, for the consumers."""
+
+    def __init__(self, roles: Roles) -> None:
+        super().__init__()
+        self.roles = roles
+
+
+def look_for(m: Machine, syn: Syn, condition: Value, then: list[Syn], orelse: list[Syn], rest: bool) -> None:
+    """Raises RolesFound where the branch `syn` tells a producer of TMA copies from consumers.
+
+    `rest`: what follows the branch is only reached from its other side.
+    """
+    if m.roles is not None or len(m.frames) != 1 or m.silent or m.rehearsal or isinstance(condition, bool):
+        return
+    threads = conditions.per_thread(m.store, condition)
+    if threads is None or len(threads) % WARPGROUP or threads.all() or not threads.any():
+        return
+    groups = threads.reshape(-1, WARPGROUP)
+    if not (groups.all(1) == groups.any(1)).all():
+        return
+    first, second = _copies(m, then), _copies(m, orelse)
+    if first == second or (second and rest):
+        return
+    of_producer = threads if first else ~threads
+    ids = np.arange(len(threads))
+    raise RolesFound(Roles((syn.start, syn.end), ids[of_producer], ids[~of_producer], first))
+
+
+def _copies(m: Machine, body: Sequence[Syn]) -> bool:
+    """True when a function that the statements call, or they themselves, start TMA copies."""
+    starters = {name for name, found in m.functions.items() if any("cp.async.bulk" in d.body.text for d in found)}
+    while more := {
+        name
+        for name, found in m.functions.items()
+        if name not in starters and any(k.text in starters for d in found for k in d.body.walk())
+    }:
+        starters |= more
+    return any(k.text in starters or "cp.async.bulk" in k.text for syn in body for k in syn.walk())
+
+
+def run_producer(m: Machine, body: list[Syn], scope: Scope, execute: Execute) -> None:
+    """Execute the producer's side for its threads and keep what it does for `join`. Nothing it writes is kept."""
+    assert m.roles is not None
+    ids, items, born = m.ids, m.items, m.oid
+    m.see(np.resize(m.roles.producer, m.store.threads))
+    m.items = []
+    m.logs.append({})
+    try:
+        execute(m, body, Scope(scope))
+    finally:
+        log = m.logs.pop()
+        m.produced, m.items = m.items, items
+        m.see(ids)
+    for cells, index, old in log.values():
+        if cells.oid <= born:
+            cells.values[index] = old
+    m.produced_at = len(m.items)
+
+
+def join(m: Machine) -> None:
+    """Put what the producer does into the trace of the consumers."""
+    if not m.produced:
+        return
+    loops = [x for x in m.produced if isinstance(x, Loop)]
+    if len(loops) > 1:
+        _refuse(m, "a producer with more than one loop")
+        return
+    before = m.produced
+    if loops:
+        loop = loops[0]
+        at = m.produced.index(loop)
+        before = m.produced[:at]
+        if any(isinstance(x, BoxCopy) for x in m.produced[at + 1 :]):
+            _refuse(m, "copies behind the producer's loop")
+            return
+        partner = next((x for x in m.trace.items if isinstance(x, Loop) and _walks_alike(x, loop)), None)
+        if partner is None:
+            _refuse(m, "the producer's loop does not walk the tiles of a loop of the consumers")
+            return
+        partner.items[:0] = _joined(m, loop.items, loop.iv, partner.iv)
+        partner.partner = loop
+    m.trace.items[m.produced_at : m.produced_at] = _joined(m, before, None, None)
+
+
+def _walks_alike(a: Loop, b: Loop) -> bool:
+    return a.step == b.step and same(a.lo, b.lo) and same(a.hi, b.hi)
+
+
+def _joined(m: Machine, events: Sequence[Any], iv: Node | None, instead: Node | None) -> list[Any]:
+    """Events of the producer for the consumers' program, over the consumers' loop variable."""
+
+    def moved(value: Value) -> Value:
+        return m.store.substitute(value, lambda node: instead if node is iv else None) if iv is not None else value
+
+    result: list[Any] = []
+    for event in events:
+        if isinstance(event, BoxCopy):
+            result.append(
+                dataclasses.replace(
+                    event,
+                    shared=moved(event.shared),
+                    ptr=dataclasses.replace(event.ptr, offset=moved(event.ptr.offset)),
+                    row=moved(event.row),
+                    signal=moved(event.signal),
+                )
+            )
+        elif isinstance(event, Sync):
+            result.append(Sync(event.order, event.place, "barrier"))
+        elif isinstance(event, Unknown):
+            result.append(event)
+        elif not isinstance(event, Assign):
+            result.append(Unknown(event.order, event.place, "a step of a producer other than a wait and a TMA copy"))
+    return result
+
+
+def _refuse(m: Machine, why: str) -> None:
+    first = m.produced[0]
+    m.trace.items.append(Unknown(m.next_order(), first.place, why))
