@@ -2,9 +2,9 @@
 //
 //   O = softmax(scale * Q K^T) V        LSE = log(sum_j exp(scale * s_ij))        (natural log)
 //
-// Q, O: [B, H, Sq, D]; K, V: [B, Hkv, Sk, D], any batch, head and row strides (elements), last dimension contiguous.
-// LSE: [B, H, Sq], contiguous. Query head h reads KV head h / (H / Hkv) (GQA). A row that sees no key gets O = 0 and
-// LSE = -inf.
+// Q: [B, H, Sq, D]; K: [B, Hkv, Sk, D]; V: [B, Hkv, Sk, DV]; O: [B, H, Sq, DV], any batch, head and row strides
+// (elements), last dimension contiguous. D and DV are multiples of 4. LSE: [B, H, Sq], contiguous. Query head h reads
+// KV head h / (H / Hkv) (GQA). A row that sees no key gets O = 0 and LSE = -inf.
 //
 // One CTA owns Br = 32 query rows of one head and walks over KV tiles of Bc = 32 keys. Four threads (a quad) share a
 // row: thread `part` of the quad holds the scores of keys part, part + 4, part + 8, ... and the same columns of O.
@@ -22,14 +22,14 @@ constexpr int kThreads = Br * kQuad;
 constexpr int kMinCtas = 4;  // CTAs per SM to leave room for: at most 128 registers per thread
 
 // Rows of shared tiles are one float longer than the data, so that a column of a tile spreads over all 32 banks.
-template <int D>
-constexpr int kLd = D + 1;
+template <int W>
+constexpr int kLd = W + 1;
 constexpr int kLdP = Bc + 1;
-template <int D>
-constexpr int kSmemBytes = ((Br + 2 * Bc) * kLd<D> + Br * kLdP) * 4;
+template <int D, int DV>
+constexpr int kSmemBytes = ((Br + Bc) * kLd<D> + Bc * kLd<DV> + Br * kLdP) * 4;
 
-// grid = (ceil(sq / Br), heads, batch), block = kThreads, dynamic shared memory = kSmemBytes<D>.
-template <int D>
+// grid = (ceil(sq / Br), heads, batch), block = kThreads, dynamic shared memory = kSmemBytes<D, DV>.
+template <int D, int DV = D>
 __global__ void __launch_bounds__(kThreads, kMinCtas)
     flash_fwd_scalar(const float* __restrict__ Q, const float* __restrict__ K, const float* __restrict__ V,
                      float* __restrict__ O, float* __restrict__ LSE, long long q_stride_b, long long q_stride_h,
@@ -38,10 +38,10 @@ __global__ void __launch_bounds__(kThreads, kMinCtas)
                      long long o_stride_h, long long o_stride_row, int sq, int sk, int heads, int kv_heads,
                      float scale) {
   extern __shared__ float smem[];
-  float* Qs = smem;                // [Br][kLd]
-  float* Ks = Qs + Br * kLd<D>;    // [Bc][kLd]
-  float* Vs = Ks + Bc * kLd<D>;    // [Bc][kLd]
-  float* Ps = Vs + Bc * kLd<D>;    // [Br][kLdP]
+  float* Qs = smem;                // [Br][kLd<D>]
+  float* Ks = Qs + Br * kLd<D>;    // [Bc][kLd<D>]
+  float* Vs = Ks + Bc * kLd<D>;    // [Bc][kLd<DV>]
+  float* Ps = Vs + Bc * kLd<DV>;   // [Br][kLdP]
 
   const int tid = threadIdx.x;
   const int r = tid / kQuad;     // row within the Q tile
@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(kThreads, kMinCtas)
   // State of the online softmax: m = row max, l = row sum, o = unnormalised output.
   float m = -INFINITY;
   float l = 0.f;
-  float o[D / kQuad];
+  float o[DV / kQuad];
 #pragma unroll
-  for (int i = 0; i < D / kQuad; ++i) {
+  for (int i = 0; i < DV / kQuad; ++i) {
     o[i] = 0.f;
   }
 
@@ -80,7 +80,11 @@ __global__ void __launch_bounds__(kThreads, kMinCtas)
       const int j = idx / D;
       const int d = idx % D;
       Ks[j * kLd<D> + d] = kv0 + j < sk ? k[(kv0 + j) * k_stride_row + d] : 0.f;
-      Vs[j * kLd<D> + d] = kv0 + j < sk ? v[(kv0 + j) * v_stride_row + d] : 0.f;
+    }
+    for (int idx = tid; idx < Bc * DV; idx += kThreads) {
+      const int j = idx / DV;
+      const int d = idx % DV;
+      Vs[j * kLd<DV> + d] = kv0 + j < sk ? v[(kv0 + j) * v_stride_row + d] : 0.f;
     }
     __syncthreads();
 
@@ -140,14 +144,14 @@ __global__ void __launch_bounds__(kThreads, kMinCtas)
 
     // O = correction * O + P V
 #pragma unroll
-    for (int i = 0; i < D / kQuad; ++i) {
+    for (int i = 0; i < DV / kQuad; ++i) {
       o[i] *= correction;
     }
 #pragma unroll 4
     for (int j = 0; j < Bc; ++j) {
 #pragma unroll
-      for (int i = 0; i < D / kQuad; ++i) {
-        o[i] += Ps[r * kLdP + j] * Vs[j * kLd<D> + part + kQuad * i];
+      for (int i = 0; i < DV / kQuad; ++i) {
+        o[i] += Ps[r * kLdP + j] * Vs[j * kLd<DV> + part + kQuad * i];
       }
     }
     __syncthreads();  // the next tile overwrites Ks, Vs and Ps
@@ -157,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, kMinCtas)
   if (row < sq) {
     const float inv_l = l == 0.f ? 0.f : 1.f / l;
 #pragma unroll
-    for (int i = 0; i < D / kQuad; ++i) {
+    for (int i = 0; i < DV / kQuad; ++i) {
       out[row * o_stride_row + part + kQuad * i] = o[i] * inv_l;
     }
     if (part == 0) {
@@ -168,8 +172,8 @@ __global__ void __launch_bounds__(kThreads, kMinCtas)
 
 #ifndef __CUDACC_RTC__
 
-// Instantiate for D = 32, 64 or 128.
-template <int D>
+// Instantiate for D and DV multiples of 4 whose tiles fit into shared memory: 32, 64 or 128 for both, 64 and 32, ...
+template <int D, int DV = D>
 cudaError_t launch_flash_fwd_scalar(const float* Q, const float* K, const float* V, float* O, float* LSE,
                                     long long q_stride_b, long long q_stride_h, long long q_stride_row,
                                     long long k_stride_b, long long k_stride_h, long long k_stride_row,
@@ -181,11 +185,11 @@ cudaError_t launch_flash_fwd_scalar(const float* Q, const float* K, const float*
   }
   const dim3 grid((sq + Br - 1) / Br, heads, batch);
   const cudaError_t status = cudaFuncSetAttribute(
-      flash_fwd_scalar<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes<D>);
+      flash_fwd_scalar<D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes<D, DV>);
   if (status != cudaSuccess) {
     return status;
   }
-  flash_fwd_scalar<D><<<grid, kThreads, kSmemBytes<D>, stream>>>(
+  flash_fwd_scalar<D, DV><<<grid, kThreads, kSmemBytes<D, DV>, stream>>>(
       Q, K, V, O, LSE, q_stride_b, q_stride_h, q_stride_row, k_stride_b, k_stride_h, k_stride_row, v_stride_b,
       v_stride_h, v_stride_row, o_stride_b, o_stride_h, o_stride_row, sq, sk, heads, kv_heads, scale);
   return cudaGetLastError();

@@ -2,8 +2,8 @@
 //
 //   O = softmax(scale * Q K^T + mask) V        LSE = log(sum_j exp(scale * s_ij))        (natural log, fp32)
 //
-// Q, O: [B, H, Sq, D]; K, V: [B, Hkv, Sk, D], any batch, head and row strides (elements), last dimension contiguous,
-// every row 16-byte aligned. LSE: [B, H, Sq], contiguous. Query head h reads KV head h / (H / Hkv) (GQA).
+// Q: [B, H, Sq, D]; K: [B, Hkv, Sk, D]; V: [B, Hkv, Sk, DV]; O: [B, H, Sq, DV], any batch, head and row strides
+// (elements), last dimension contiguous, every row 16-byte aligned. D and DV are multiples of 16. LSE: [B, H, Sq], contiguous. Query head h reads KV head h / (H / Hkv) (GQA).
 // causal aligns to the bottom right: query i sees keys j <= i + Sk - Sq. A row that sees no key gets O = 0, LSE = -inf.
 //
 // One CTA of four warps owns Br = 64 query rows of one head and walks the KV tiles of Bc = 64 keys; a warp owns 16 rows.
@@ -26,11 +26,11 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kStages = 2;    // K/V ring: tile t lives in stage t & 1
 constexpr float kLn2 = 0.6931471805599453f;
 
-// Q, then kStages of K, then kStages of V; the element is two bytes wide.
-template <int D>
-constexpr int kTileBytes = Bc * D * 2;
-template <int D>
-constexpr int kSmemBytes = (1 + 2 * kStages) * kTileBytes<D>;
+// Q, then kStages of K, then kStages of V; the element is two bytes wide. W: width of a row, D or DV.
+template <int W>
+constexpr int kTileBytes = Bc * W * 2;
+template <int D, int DV>
+constexpr int kSmemBytes = (1 + kStages) * kTileBytes<D> + kStages * kTileBytes<DV>;
 
 // ---------------------------------------------------------------------------------------------------------------- PTX
 
@@ -107,17 +107,19 @@ __device__ __forceinline__ unsigned pack2<__nv_bfloat16>(float lo, float hi) {
 
 // -------------------------------------------------------------------------------------------------------------- tiles
 
-// Byte offset of 16-byte chunk `chunk` of row `row` in a shared tile. The XOR spreads the eight rows that one ldmatrix
-// phase reads over all 32 banks.
-template <int D>
+// Byte offset of 16-byte chunk `chunk` of row `row` in a shared tile of W columns. The XOR spreads the eight rows that
+// one ldmatrix phase reads over all 32 banks: where rows are a multiple of 128 bytes, all eight start at one bank and
+// each needs a swap of its own; where they are a multiple of 64 (32), every two (four) rows share one.
+template <int W>
 __device__ __forceinline__ unsigned swizzle(int row, int chunk) {
-  return row * (D * 2) + ((chunk ^ (row & 7)) * 16);
+  constexpr int kSwaps = W % 64 == 0 ? 8 : W % 32 == 0 ? 4 : 2;
+  return row * (W * 2) + ((chunk ^ (row / (8 / kSwaps) & (kSwaps - 1))) * 16);
 }
 
 // Starts the copy of rows [row0, row0 + 64) of `src` into a shared tile; rows at or beyond `rows` become zeros.
-template <typename T, int D>
+template <typename T, int W>
 __device__ __forceinline__ void load_tile(unsigned dst, const T* src, long long stride_row, int row0, int rows) {
-  constexpr int kChunks = D / 8;  // 16-byte chunks per row
+  constexpr int kChunks = W / 8;  // 16-byte chunks per row
 #pragma unroll
   for (int i = 0; i < Bc * kChunks / kThreads; ++i) {
     const int idx = threadIdx.x + i * kThreads;
@@ -125,24 +127,24 @@ __device__ __forceinline__ void load_tile(unsigned dst, const T* src, long long 
     const int chunk = idx % kChunks;
     const int row = row0 + r;
     const bool in = row < rows;
-    cp_async_16(dst + swizzle<D>(r, chunk), src + (in ? row : 0) * stride_row + chunk * 8, in ? 16 : 0);
+    cp_async_16(dst + swizzle<W>(r, chunk), src + (in ? row : 0) * stride_row + chunk * 8, in ? 16 : 0);
   }
 }
 
 // Starts the copies of KV tile `tile` into its stage of the ring.
-template <typename T, int D>
+template <typename T, int D, int DV>
 __device__ __forceinline__ void load_kv_tile(unsigned smem_k, unsigned smem_v, const T* k, const T* v,
                                              long long k_stride_row, long long v_stride_row, int tile, int sk) {
   const int stage = tile & 1;
   load_tile<T, D>(smem_k + stage * kTileBytes<D>, k, k_stride_row, tile * Bc, sk);
-  load_tile<T, D>(smem_v + stage * kTileBytes<D>, v, v_stride_row, tile * Bc, sk);
+  load_tile<T, DV>(smem_v + stage * kTileBytes<DV>, v, v_stride_row, tile * Bc, sk);
 }
 
 // ------------------------------------------------------------------------------------------------------------- kernel
 
-// grid = (ceil(sq / Br), heads, batch), block = kThreads, dynamic shared memory = kSmemBytes<D>.
+// grid = (ceil(sq / Br), heads, batch), block = kThreads, dynamic shared memory = kSmemBytes<D, DV>.
 // scale_log2 = scale * log2(e) > 0: exp(scale * s) = exp2(scale_log2 * s), one FMA and one ex2 per score.
-template <typename T, int D>
+template <typename T, int D, int DV = D>
 __global__ void __launch_bounds__(kThreads)
     flash_fwd_sm80(const T* __restrict__ Q, const T* __restrict__ K, const T* __restrict__ V, T* __restrict__ O,
                    float* __restrict__ LSE, long long q_stride_b, long long q_stride_h, long long q_stride_row,
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(kThreads)
   // Prologue: Q and the first KV tile in flight, as two groups; Q waits for neither K nor V.
   load_tile<T, D>(smem_q, q, q_stride_row, q0, sq);
   cp_async_commit();
-  load_kv_tile<T, D>(smem_k, smem_v, k, v, k_stride_row, v_stride_row, 0, sk);
+  load_kv_tile<T, D, DV>(smem_k, smem_v, k, v, k_stride_row, v_stride_row, 0, sk);
   cp_async_commit();
   cp_async_wait<1>();
   __syncthreads();
@@ -194,14 +196,14 @@ __global__ void __launch_bounds__(kThreads)
   // sum (the quad is summed once, at the end), o = unnormalised output.
   float m[2];
   float l[2];
-  float o[D / 8][4];
+  float o[DV / 8][4];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     m[r] = -INFINITY;
     l[r] = 0.f;
   }
 #pragma unroll
-  for (int db = 0; db < D / 8; ++db) {
+  for (int db = 0; db < DV / 8; ++db) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       o[db][e] = 0.f;
@@ -213,14 +215,14 @@ __global__ void __launch_bounds__(kThreads)
     cp_async_wait<0>();
     __syncthreads();
     if (tile + 1 < n_tiles) {
-      load_kv_tile<T, D>(smem_k, smem_v, k, v, k_stride_row, v_stride_row, tile + 1, sk);
+      load_kv_tile<T, D, DV>(smem_k, smem_v, k, v, k_stride_row, v_stride_row, tile + 1, sk);
     }
     cp_async_commit();
 
     const int stage = tile & 1;
     const int kv0 = tile * Bc;
     const unsigned k_tile = smem_k + stage * kTileBytes<D>;
-    const unsigned v_tile = smem_v + stage * kTileBytes<D>;
+    const unsigned v_tile = smem_v + stage * kTileBytes<DV>;
 
     // S = Q K^T
     float s[Bc / 8][4];
@@ -293,7 +295,7 @@ __global__ void __launch_bounds__(kThreads)
 
     // O = correction * O
 #pragma unroll
-    for (int db = 0; db < D / 8; ++db) {
+    for (int db = 0; db < DV / 8; ++db) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         o[db][e] *= correction[e / 2];
@@ -310,9 +312,9 @@ __global__ void __launch_bounds__(kThreads)
           pack2<T>(s[2 * kk + 1][2], s[2 * kk + 1][3]),
       };
 #pragma unroll
-      for (int np = 0; np < D / 16; ++np) {  // 16 columns of V per ldmatrix
+      for (int np = 0; np < DV / 16; ++np) {  // 16 columns of V per ldmatrix
         unsigned vf[4];
-        ldmatrix_x4_trans(vf, v_tile + swizzle<D>(kk * 16 + lane % 16, np * 2 + lane / 16));
+        ldmatrix_x4_trans(vf, v_tile + swizzle<DV>(kk * 16 + lane % 16, np * 2 + lane / 16));
         mma_m16n8k16<T>(o[2 * np], pf, vf[0], vf[1]);
         mma_m16n8k16<T>(o[2 * np + 1], pf, vf[2], vf[3]);
       }
@@ -332,7 +334,7 @@ __global__ void __launch_bounds__(kThreads)
     const int row = q0 + warp * 16 + lane / 4 + 8 * r;
     if (row < sq) {
 #pragma unroll
-      for (int db = 0; db < D / 8; ++db) {
+      for (int db = 0; db < DV / 8; ++db) {
         const int d = db * 8 + 2 * (lane % 4);
         *reinterpret_cast<unsigned*>(out + row * o_stride_row + d) =
             pack2<T>(o[db][2 * r] * inv_l[r], o[db][2 * r + 1] * inv_l[r]);
@@ -347,8 +349,9 @@ __global__ void __launch_bounds__(kThreads)
 // ----------------------------------------------------------------------------------------------------------- launcher
 #ifndef __CUDACC_RTC__
 
-// Instantiate for T = __half or __nv_bfloat16 and D = 64 or 128.
-template <typename T, int D>
+// Instantiate for T = __half or __nv_bfloat16, and D and DV multiples of 16 whose tiles fit into shared memory: 64 or
+// 128 for both, 192 and 128, ...
+template <typename T, int D, int DV = D>
 cudaError_t launch_flash_fwd_sm80(const T* Q, const T* K, const T* V, T* O, float* LSE, long long q_stride_b,
                                   long long q_stride_h, long long q_stride_row, long long k_stride_b,
                                   long long k_stride_h, long long k_stride_row, long long v_stride_b,
@@ -362,11 +365,11 @@ cudaError_t launch_flash_fwd_sm80(const T* Q, const T* K, const T* V, T* O, floa
   const float scale_log2 = scale * kLog2e;
   const dim3 grid((sq + Br - 1) / Br, heads, batch);
   const cudaError_t status = cudaFuncSetAttribute(
-      flash_fwd_sm80<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes<D>);
+      flash_fwd_sm80<T, D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes<D, DV>);
   if (status != cudaSuccess) {
     return status;
   }
-  flash_fwd_sm80<T, D><<<grid, kThreads, kSmemBytes<D>, stream>>>(
+  flash_fwd_sm80<T, D, DV><<<grid, kThreads, kSmemBytes<D, DV>, stream>>>(
       Q, K, V, O, LSE, q_stride_b, q_stride_h, q_stride_row, k_stride_b, k_stride_h, k_stride_row, v_stride_b,
       v_stride_h, v_stride_row, o_stride_b, o_stride_h, o_stride_row, sq, sk, heads, kv_heads, scale_log2,
       static_cast<int>(causal));

@@ -16,6 +16,7 @@ from cubridge_engine.source import parse
 ROOT = Path(__file__).parents[2]
 SM80 = (ROOT / "expert_kernels" / "flash_fwd_sm80" / "kernel.cu").read_text()
 SCALAR = (ROOT / "expert_kernels" / "flash_fwd_scalar" / "kernel.cu").read_text()
+SM90 = (ROOT / "expert_kernels" / "flash_fwd_sm90_plain" / "kernel.cu").read_text()
 STYLES = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "kernels").glob("*.cu"))}
 
 
@@ -58,7 +59,7 @@ def assert_attention(kernel: Kernel, shape, *, flag=False, mode="late"):
     b, h, hkv, sq, sk = shape
     rng = np.random.default_rng(7)
     q = rng.standard_normal((b, h, sq, kernel.D))
-    k, v = rng.standard_normal((2, b, hkv, sk, kernel.D))
+    k, v = (rng.standard_normal((b, hkv, sk, width)) for width in (kernel.D, kernel.Dv))
     scale = 1 / math.sqrt(kernel.D)
     keep = np.arange(sk)[None] <= np.arange(sq)[:, None] + sk - sq if flag else None
     o, lse = reference(q, k, v, scale, keep)

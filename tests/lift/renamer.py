@@ -12,7 +12,7 @@ threadIdx blockIdx blockDim gridDim x y z w dim3 extern shared __shared__ __glob
 __forceinline__ inline __launch_bounds__ __align__ template typename class const constexpr static for if else while
 return asm volatile reinterpret_cast static_cast void true false namespace using struct typedef sizeof INFINITY unroll
 pragma include define FLT_MAX ifdef ifndef endif else undef cudaError_t cudaSuccess cudaStream_t cudaFuncSetAttribute
-cudaGetLastError cudaFuncAttributeMaxDynamicSharedMemorySize __CUDACC_RTC__ C auto
+cudaGetLastError cudaFuncAttributeMaxDynamicSharedMemorySize __CUDACC_RTC__ C auto alignas __grid_constant__
 """
 _KEEP = set(TABLE) | {word for name in TYPES for word in name.split()} | set(_WORDS.split())
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/|#include[^\n]*|\b\d[\w.+-]*|[A-Za-z_]\w*', re.S)

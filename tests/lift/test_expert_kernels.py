@@ -9,10 +9,10 @@ import pytest
 
 from cubridge_engine.ir.text import parse_kernel, print_kernel
 from cubridge_engine.ir.validate import validate
-from tests.lift.conftest import SCALAR, SM80, STYLES, assert_attention, lift_text
+from tests.lift.conftest import SCALAR, SM80, SM90, STYLES, assert_attention, lift_text
 
 GOLDEN = Path(__file__).parent / "golden"
-SOURCES = {"flash_fwd_sm80": SM80, "flash_fwd_scalar": SCALAR, **STYLES}
+SOURCES = {"flash_fwd_sm80": SM80, "flash_fwd_scalar": SCALAR, "flash_fwd_sm90_plain": SM90, **STYLES}
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -46,8 +46,8 @@ CHANGES = {
     "the helper has another caller": (
         SM80,
         "// Starts the copies of KV tile",
-        "template <typename T, int D>\n__device__ void other(const T* k) {\n"
-        "  load_kv_tile<T, D>(0, 0, k, k, 1, 1, 0, 1);\n}\n\n// Starts the copies of KV tile",
+        "template <typename T, int D, int DV>\n__device__ void other(const T* k) {\n"
+        "  load_kv_tile<T, D, DV>(0, 0, k, k, 1, 1, 0, 1);\n}\n\n// Starts the copies of KV tile",
     ),
     "a loop from the second tile": (SCALAR, "for (int kv0 = 0;", "for (int kv0 = Bc;"),
 }
