@@ -13,6 +13,7 @@ from ..ir.expr import Var
 from ..ir.nodes import Kernel, LaneReduce, Score
 from . import anchors_fused, anchors_softmax, interface_sites, tree, units
 from .anchors_elements import ElementTexts
+from .page_site import page_site
 from .scope_names import names_at, variable_with
 from .select import Chosen
 from .shape_types import look
@@ -411,6 +412,7 @@ def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchor
         setup_indent=indent,
         setup_names=names,
         softmax=anchors_softmax.site(f),
+        pages=page_site(f),
     )
 
 

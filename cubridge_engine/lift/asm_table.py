@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import arithmetic, places, reinterpreted
+from . import arithmetic, hopper, places, reinterpreted
 from .machine import Machine
 from .syntax import Syn
 from .trace import AsyncCopy, Sync
@@ -41,6 +41,10 @@ class Instruction:
                 return float(struct.unpack(">f", bytes.fromhex(text[2:]))[0])
             raise NotUnderstood(f"the PTX operand {text}") from None
 
+    def target(self, text: str) -> Ptr:
+        """The variable of an output operand."""
+        return self.outputs[int(text.removeprefix("%"))]
+
     def write(self, text: str, value: Value) -> None:
         """Assign an output operand."""
         if text.startswith("%") and text[1:].isdigit():
@@ -62,7 +66,7 @@ def run(m: Machine, text: str, outputs: list[Ptr], values: list[Value], syn: Syn
         piece = piece.strip()
         while piece.startswith(("{ ", "} ")) or piece in ("{", "}"):
             piece = piece[1:].strip()
-        if not piece or piece.startswith((".reg", "//")):
+        if not piece or piece.startswith((".reg", "//")) or piece.endswith(":"):
             continue
         predicate: Value = True
         if piece.startswith("@"):
@@ -200,6 +204,19 @@ _NOTHING = _no_operation
 
 # Longest prefixes first where one is a prefix of another.
 TABLE: tuple[tuple[str, Callable[[Instruction], None]], ...] = (
+    ("cp.async.bulk.tensor", hopper.tma),
+    ("mbarrier.init", hopper.arrive),
+    ("mbarrier.arrive.expect_tx", hopper.expect),
+    ("mbarrier.arrive", _NOTHING),  # a stage is free: the producer waits for that
+    ("mbarrier.try_wait", hopper.wait),
+    ("bra", hopper.jump),
+    ("wgmma.mma_async", hopper.wgmma),
+    ("wgmma.fence", _NOTHING),
+    ("wgmma.commit_group", hopper.commit_products),
+    ("wgmma.wait_group", hopper.wait_products),
+    ("setmaxnreg", _NOTHING),
+    ("fence.mbarrier_init", _NOTHING),
+    ("fence.proxy", _NOTHING),
     ("cp.async.commit_group", _commit),
     ("cp.async.wait_group", _wait),
     ("cp.async.wait_all", _wait),

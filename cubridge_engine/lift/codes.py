@@ -23,7 +23,8 @@ register(
         "CB124": Row(
             Severity.NOTE,
             "{name} is read with {values}, because the file does not say how it is instantiated",
-            "choose another instantiation with --set NAME=VALUE",
+            "add an explicit instantiation or a launch with the values that are meant; adapt and verify take the head "
+            "dimension from the spec",
         ),
         "CB125": Row(
             Severity.NOTE,
@@ -34,6 +35,11 @@ register(
             Severity.ERROR,
             "{name} could not be read: {why}",
             "this is a defect of the lifter; please report it with the file",
+        ),
+        "CB128": Row(
+            Severity.WARNING,
+            "{names} not declared in this file",
+            "declare it before its first use; what comes from another header has to be in this file to be understood",
         ),
         "CB126": Row(
             Severity.ERROR,

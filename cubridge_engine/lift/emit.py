@@ -159,7 +159,8 @@ def _sync(e: Emission, item: Sync) -> None:
     if item.what == "commit":
         e.emit(CpCommit(origin))
     elif item.what == "wait":
-        e.emit(CpWait(item.pending, origin))
+        signal = None if item.signal is None else e.writer.uniform(item.signal)
+        e.emit(CpWait(item.pending, signal, origin))
     else:
         e.emit(Barrier(item.scope, origin))
 
@@ -337,6 +338,6 @@ def allocations(e: Emission) -> list[Op]:
             Alloc(name, buffer.slots, buffer.rows, buffer.columns, dtype, "shared", layout_of(buffer), origin)
         )
     for name in sorted(e.tiles):
-        columns = p.D if name.startswith("O") else p.Bc
+        columns = p.Dv if name.startswith("O") else p.Bc
         result.append(Alloc(name, 1, p.Br, columns, "float32", "register", "fragment" if e.q_register else "row"))
     return result

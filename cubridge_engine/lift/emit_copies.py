@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.expr import Expr, Var
+from ..ir.expr import Const, Expr, Var
 from ..ir.nodes import Copy
-from .addresses import of_parameters
 from .jobs import Job
 from .memory import Wave
-from .problem import head_map
+from .problem import head_map, head_of
 from .rewrite import NotExpressible
 from .state import Emission
-from .values import Node, Poly, Value
+from .trace import BoxCopy
+from .values import Node, Poly, Value, same
 
 
 def copy_jobs(e: Emission, items: list[Any]) -> list[Job]:
@@ -45,6 +45,7 @@ def _copy(e: Emission, wave: Wave) -> None:
     limit = None if part.limit is None else _limit(e, role, part.limit)
     vector = part.count * e.memory.element_sizes.get(wave.tensor, 2)
     head = _head(e, role, part.access.base)
+    table, page = _pages(e, wave.tensor)
     e.emit(
         Copy(
             e.buffer_names[id(buffer)],
@@ -56,11 +57,29 @@ def _copy(e: Emission, wave: Wave) -> None:
             part.is_async,
             vector,
             head,
-            e.origin(part.event.place),
+            table=table,
+            page=page,
+            signal=e.writer.uniform(part.event.signal) if isinstance(part.event, BoxCopy) else None,
+            origin=e.origin(part.event.place),
         )
     )
     e.sites.append(("copy", (role, wave)))
     e.steps.setdefault(f"load_{role}", e.origin(part.event.place))
+
+
+def _pages(e: Emission, tensor: int) -> tuple[str, int]:
+    """The table that a copy looks its rows up in, and the rows of a page."""
+    pages = e.memory.pages.get(tensor)
+    found = [e.memory.pages.get(position) for role, position in e.problem.tensors.items() if role in ("k", "v")]
+    kinds = {None if p is None else (p.table, p.size, p.batch) for p in found}
+    if len(kinds) > 1:
+        raise NotExpressible("K and V that do not lie in the same pages")
+    if pages is None:
+        return "", 0
+    if pages.batch is not e.problem.b:
+        raise NotExpressible("a table of pages whose row is not the batch")
+    e.writer.operand_strides[pages.table] = (e.writer.uniform(pages.stride), Const(1))
+    return e.writer.param_names[pages.table], pages.size
 
 
 def _limit(e: Emission, role: str, limit: Value) -> Expr:
@@ -77,11 +96,10 @@ def _elements(part: Any) -> list[tuple[int, int]]:
 
 def _head(e: Emission, role: str, base: Value) -> Expr | None:
     """The head that a copy reads, when it is not the one the grid map says."""
-    parts = [a for m in e.machine.store.poly(base).terms for a in m if not of_parameters(a) and a is not e.problem.b]
     expected = e.problem.h if role == "q" else e.problem.hk
-    if not parts or all(a is expected for a in parts):
+    other, _ = head_of(e.machine.store, base, e.problem.b)
+    if other == 0 or other is expected or same(other, expected):
         return None
-    other = next(a for a in parts if a is not expected)
     saved = e.problem.hk
     e.problem.hk = other
     expr = head_map(e.problem)

@@ -51,7 +51,7 @@ def _tile_job(e: Emission, obj: TileObject, events: list[Any], keys: list[Any]) 
     values = [x.value for x in events]
 
     def run() -> None:
-        emit_tiles.tile_step(e, obj, tiles, values, e.origin(first.place), first)
+        emit_tiles.tile_step(e, obj, tiles, values, e.origin(first.place, events), first)
 
     return Job(first.order, first.place, run, (obj.name,), lambda: e.hold(obj.name, values))
 

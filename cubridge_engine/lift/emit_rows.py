@@ -89,7 +89,7 @@ def merge(singles: list[list[_Single]]) -> list[RowStep] | None:
 
 def row_step(e: Emission, name: str, is_state: bool, step: RowStep, later: list[Any]) -> str:
     """Emit one step of a row variable; returns its (possibly new) name."""
-    origin = e.origin(step.events[0].place)
+    origin = e.origin(step.events[0].place, step.events)
     values = [event.value for event in step.events]
     rows = [_rows(e, event) for event in step.events]
     uids = {n.uid for n in (look(v) for v in values) if isinstance(n, Node)}

@@ -231,7 +231,7 @@ def copy_direct(e: Emission, event: Assign, element: Element) -> None:
     e.q_register = True
     origin = e.origin(event.place)
     e.emit(Alloc("Qf", 1, e.problem.Br, e.problem.D, "io", "register", "row", origin))
-    e.emit(Copy("Qf", Const(0), "q", e.writer.uniform(access.row0), e.problem.Br, limit, False, 0, None, origin))
+    e.emit(Copy("Qf", Const(0), "q", e.writer.uniform(access.row0), e.problem.Br, limit, False, origin=origin))
     e.steps.setdefault("load_q", origin)
 
 
@@ -267,7 +267,7 @@ def store_output(e: Emission, events: list[MemoryStore], obj: TileObject | None)
     values: list[Value] = []
     tiles: list[Tile] = []
     limits: set[Any] = set()
-    origin = e.origin(events[0].place)
+    origin = e.origin(events[0].place, events)
     element = e.memory.element_sizes.get(events[0].ptr.root, 2)
     covered: set[int] = set()
     for event in events:
@@ -288,8 +288,8 @@ def store_output(e: Emission, events: list[MemoryStore], obj: TileObject | None)
             covered.update((info.i * 4096 + info.c).tolist())
             tiles.append(info)
             values.append(part)
-    if len(covered) != e.problem.Br * e.problem.D:
-        raise NotExpressible(f"{len(covered)} of {e.problem.Br * e.problem.D} output elements are stored")
+    if len(covered) != e.problem.Br * e.problem.Dv:
+        raise NotExpressible(f"{len(covered)} of {e.problem.Br * e.problem.Dv} output elements are stored")
     if len(limits) != 1:
         raise NotExpressible("output elements stored under different conditions")
     target = obj or TileObject("o", "d", "O")
@@ -317,7 +317,7 @@ def store_parts(value: Value) -> list[Value]:
 
 def store_row(e: Emission, events: list[MemoryStore], tensor: str) -> None:
     """StoreRow: one value per row (LSE)."""
-    origin = e.origin(events[0].place)
+    origin = e.origin(events[0].place, events)
     infos = [e.shapes.info(event.value) for event in events]
     rows: list[Any] = []
     limits: set[Any] = set()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
-from . import calls, unsigned
+from . import calls, causes, unsigned
 from .arithmetic import arithmetic, as_int, boolean, float_op, logical, negate
 from .ctypes_table import OTHER, TYPES, VECTORS
 from .dispatch import TABLE, Rule, evaluate
@@ -47,7 +48,13 @@ _NUMBER = re.compile(r"(?i)^(-?)(0x[0-9a-f]+|0b[01]+|\d+)(u|l|ll|ul|ull|lu|llu|z
 
 
 def _number(m: Machine, syn: Syn, scope: Scope) -> Value:
-    text = syn.text.replace("'", "")
+    return number_of(syn.text)
+
+
+@lru_cache(maxsize=1024)
+def number_of(literal: str) -> int | float:
+    """The value of a literal. Raises NotUnderstood."""
+    text = literal.replace("'", "")
     match = _NUMBER.match(text)
     if match:
         sign, digits = match.group(1), match.group(2)  # the grammar takes the sign of a literal into it
@@ -56,13 +63,15 @@ def _number(m: Machine, syn: Syn, scope: Scope) -> Value:
     try:
         return float.fromhex(text.rstrip("fFlL")) if text[:2].lower() == "0x" else float(text.rstrip("fFlL"))
     except ValueError as error:
-        raise NotUnderstood(f"the number {syn.text}") from error
+        raise NotUnderstood(f"the number {literal}") from error
 
 
 def _identifier(m: Machine, syn: Syn, scope: Scope) -> Value:
     name = syn.text
     found = scope.find(name)
     if isinstance(found, Cells):
+        if not found.dims:
+            return found.values[0]  # a variable by its own name is read as it was declared
         return load(m, Ptr("local", found, 0, found.ctype, found.dims))
     if isinstance(found, Ptr):
         return load(m, found) if not found.dims else found
@@ -78,7 +87,7 @@ def _identifier(m: Machine, syn: Syn, scope: Scope) -> Value:
         return _NAMED[name]
     if name in m.functions:
         return Function(name, None)
-    raise NotUnderstood(f"{name} is not declared in this file")
+    raise causes.undeclared(name)
 
 
 def constant(m: Machine, name: str, arguments: list[Value]) -> Value:

@@ -99,6 +99,9 @@ def prologue(f: Finder) -> tuple[TileIndexUse, ...]:
         use = _try(f, literal)
         if use is not None:
             found.append(use)
+    producer = loop.partner.lo_range if loop.partner is not None else None
+    if producer is not None:  # the loop of a producer warp walks the same tiles
+        found.append(TileIndexUse(f.source.span_of(*producer), "tile", _trips_per_tile(f)))
     return tuple(found)
 
 
@@ -122,7 +125,7 @@ def _candidates(f: Finder, value: int) -> list[Syn]:
 
 def _try(f: Finder, literal: Syn) -> TileIndexUse | None:
     assert f.loop is not None
-    m = Machine(f.source, f.e.machine.store.threads, f.e.machine.block)
+    m = Machine(f.source, f.e.machine.threads, f.e.machine.block, f.e.machine.roles)
     definition = definition_of(m, f.chosen.name, f.chosen.start)
     if definition is None:
         return None
@@ -142,15 +145,19 @@ def _try(f: Finder, literal: Syn) -> TileIndexUse | None:
             rows.add(factor)
         slots = slots or _mentions(m, part.slot, probe)
     span = f.source.span_of(literal.start, literal.end)
-    step = 1 if abs(f.e.kv_loop.step) == f.e.problem.Bc else f.e.problem.Bc  # type: ignore[union-attr]
     if rows == {f.e.problem.Bc}:
-        return TileIndexUse(span, "tile", step)
+        return TileIndexUse(span, "tile", _trips_per_tile(f))
     if rows == {1}:
         return TileIndexUse(span, "row0", f.e.problem.Bc)
     if not rows and slots:
         stages = max((b.slots for b in f.e.memory.buffers), default=1)
         return TileIndexUse(span, "slot", stages)
     return None
+
+
+def _trips_per_tile(f: Finder) -> int:
+    assert f.e.kv_loop is not None
+    return 1 if abs(f.e.kv_loop.step) == f.e.problem.Bc else f.e.problem.Bc
 
 
 def _mentions(m: Machine, value: Any, probe: Node) -> bool:

@@ -14,6 +14,7 @@ from ..ir.nodes import For, If, Kernel, Op, Origin
 from ..source import SourceFile
 from . import lifting, select
 from .coverage import Coverage
+from .proposed import with_provenance
 
 
 @dataclass(frozen=True)
@@ -56,20 +57,22 @@ def lift(
     kernel: str | None = None,
     instantiation: Mapping[str, int | str] | None = None,
     remember: bool = True,
+    anchors: bool = True,
 ) -> Lifted:
     """Read the kernel named `kernel` (or the first that looks like attention) of `source` into CuIR.
 
     `instantiation` gives template parameters by name; missing ones come from explicit instantiations, launches or
-    defaults. `remember`: keep the result, and the source with it, for the next call with the same text.
+    defaults. `remember`: keep the result, and the source with it, for the next call with the same text. `anchors`: look
+    for the places that lowering needs; who only reads can do without, and waits an eighth less.
     """
-    key = (source.path, source.data, source.clean, kernel, tuple(sorted((instantiation or {}).items())))
+    key = (source.path, source.data, source.clean, kernel, tuple(sorted((instantiation or {}).items())), anchors)
     if key in _CACHE:
         return _CACHE[key]
     start = time.perf_counter()
     names = tuple(k.name for k in source.kernels())
     best: Lifted | None = None
     for name in [kernel] if kernel else names:
-        result = _guarded(source, name, instantiation or {}, names)
+        result = _guarded(source, name, instantiation or {}, names, anchors)
         if best is None or result.coverage.score > best.coverage.score:
             best = result
         if result.coverage.complete or time.perf_counter() - start > _PATIENCE:
@@ -89,16 +92,24 @@ _CACHE_SIZE = 16
 _PATIENCE = 10.0  # seconds after which no further kernel of a file is tried; `kernel` names the one that is meant
 
 
-def _guarded(source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...]) -> Lifted:
+def _guarded(
+    source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...], anchors: bool
+) -> Lifted:
     """`_lift_one`, with a failure of the lifter itself as a diagnostic: reading never raises."""
     try:
-        return _lift_one(source, name, given, names)
+        return _lift_one(source, name, given, names, anchors)
     except Exception as error:  # the boundary of the room: any text may arrive here
         found = make("CB127", source.span_of(0, 0), name=name, why=f"{type(error).__name__}: {error}")
         return Lifted(None, Anchors(), Coverage(), (found,), f"{name}: could not be read", names)
 
 
-def _lift_one(source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...]) -> Lifted:
+def _with_marks(kernel: Kernel | None, source: SourceFile) -> Kernel | None:
+    return with_provenance(kernel, source.data) if kernel is not None else None
+
+
+def _lift_one(
+    source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...], anchors: bool
+) -> Lifted:
     chosen = select.choose(source, name, given)
     if chosen is None:
         return Lifted(
@@ -111,9 +122,10 @@ def _lift_one(source: SourceFile, name: str, given: Mapping[str, int | str], nam
         )
     best: Lifted | None = None
     for threads, block in chosen.blocks:
-        result = lifting.lift_kernel(source, chosen, threads, block)
+        result = lifting.lift_kernel(source, chosen, threads, block, anchors)
         if best is None or result.coverage.score > best.coverage.score:
-            best = Lifted(result.kernel, result.anchors, result.coverage, result.diagnostics, result.summary, names)
+            read = _with_marks(result.kernel, source)
+            best = Lifted(read, result.anchors, result.coverage, result.diagnostics, result.summary, names)
         if result.coverage.complete or not result.exponential:
             break  # without an exponential it is no attention for any block size
     assert best is not None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..diagnostics import Diagnostic, make
 from ..ir.anchors import Anchors
 from ..ir.expr import Var
 from ..ir.nodes import GridMap, Kernel, Let, Op, Origin
 from ..source import SourceFile
-from . import addresses, anchors_find, emit, units
+from . import addresses, anchors_find, causes, emit, map_lengths, map_unknowns, roles, units
 from .addresses import MemoryError_
 from .coverage import Coverage
 from .kernel_run import run_kernel
@@ -42,14 +44,21 @@ class Result:
     exponential: bool = True  # False: the kernel computes none
 
 
-def lift_kernel(source: SourceFile, chosen: Chosen, threads: int, block: tuple[int, int, int]) -> Result:
+def lift_kernel(
+    source: SourceFile, chosen: Chosen, threads: int, block: tuple[int, int, int], with_anchors: bool = True
+) -> Result:
     """Lift one kernel. Never raises for any source."""
     m = Machine(source, threads, block)
     definition = definition_of(m, chosen.name, chosen.start)
     assert definition is not None
-    run_kernel(m, definition, chosen.template)
+    try:
+        run_kernel(m, definition, chosen.template)
+    except roles.RolesFound as found:
+        m = Machine(source, threads, block, found.roles)
+        run_kernel(m, definition, chosen.template)
+    roles.join(m)
     store = m.store
-    mem = Memory(store, m.trace, threads, m.param_sizes)
+    mem = Memory(store, m.trace, store.threads, m.param_sizes)
     loop = kv_loop(m, mem)
     learn_direct(m, mem)
     shapes = Shapes(store, mem, loop, {})
@@ -58,6 +67,7 @@ def lift_kernel(source: SourceFile, chosen: Chosen, threads: int, block: tuple[i
             shapes.carried.update({c.node: c for c in event.carried})
     problem = Problem()
     names = param_names(definition)
+    names |= map_unknowns.map_names(names)
     flags = find_flags(m)
     writer = Writer(store, problem, names, flags)
     writer.int_params = {
@@ -79,6 +89,7 @@ def lift_kernel(source: SourceFile, chosen: Chosen, threads: int, block: tuple[i
             )
     coverage = measure(e, chosen, grid is not None)
     diagnostics.extend(report(e, chosen, coverage, threads))
+    diagnostics = causes.gathered(source, diagnostics)
     if grid is None or coverage.found < 4:
         return Result(
             None,
@@ -101,6 +112,7 @@ def lift_kernel(source: SourceFile, chosen: Chosen, threads: int, block: tuple[i
         problem.Br,
         problem.Bc,
         problem.D,
+        problem.Dv,
         threads,
         family(found),
         body,
@@ -109,7 +121,7 @@ def lift_kernel(source: SourceFile, chosen: Chosen, threads: int, block: tuple[i
         dict(chosen.record),
         Origin(source.span(chosen.node.node)),
     )
-    anchors = anchors_find.find(e, chosen, definition, kernel)
+    anchors = anchors_find.find(e, chosen, definition, kernel) if with_anchors else Anchors()
     return Result(kernel, anchors, coverage, tuple(diagnostics), summary(kernel, coverage))
 
 
@@ -141,6 +153,7 @@ def learn_direct(m: Machine, mem: Memory) -> None:
 def contractions(e: Emission) -> dict[str, Contraction]:
     """The largest product of each role; fixes which parameters are Q, K and V."""
     found: dict[str, Contraction] = {}
+    columns: set[int] = set()  # of O
     for event in addresses.events_of(e.machine.trace.items):
         if not isinstance(event, Assign | MemoryStore) or not isinstance(event.value, Node):
             continue
@@ -149,6 +162,8 @@ def contractions(e: Emission) -> dict[str, Contraction]:
         c = e.shapes.contraction(event.value)
         if c is None:
             continue
+        if c.role == "pv":
+            columns.update(np.unique(c.tile.c).tolist())
         known = found.get(c.role)
         if known is None or len(c.columns) > len(known.columns):
             found[c.role] = c
@@ -156,9 +171,10 @@ def contractions(e: Emission) -> dict[str, Contraction]:
         c = found["qk"]
         assert isinstance(c.left, Element)
         e.problem.tensors["q"], e.problem.tensors["k"] = c.left.tensor, c.right.tensor
-        e.problem.D = len(c.columns)
+        e.problem.D = e.problem.Dv = len(c.columns)
     if "pv" in found:
         e.problem.tensors["v"] = found["pv"].right.tensor
+        e.problem.Dv = len(columns)
     return found
 
 
@@ -170,6 +186,7 @@ def family(found: dict[str, Contraction]) -> str:
 def read_problem(e: Emission, found: dict[str, Contraction]) -> None:
     """Tile sizes, grid, parameter roles, tile objects, names."""
     p, store = e.problem, e.machine.store
+    whole_rows(found, p)
     qk = found["qk"]
     assert isinstance(qk.left, Element)
     p.Bc = qk.right.buffer.rows if qk.right.buffer else 0
@@ -198,6 +215,7 @@ def read_problem(e: Emission, found: dict[str, Contraction]) -> None:
             terms = {m: (c // event.size) for m, c in store.poly(event.ptr.offset).terms.items() if m}
             lse = store.lower(dict(terms))
     reader.sizes_from_limits(limits)
+    map_lengths.learn_lengths(e.machine, p, e.kv_loop, limits)
     if "q" not in bases:
         raise NotExpressible("Q is not copied as tiles")
     reader.grid(bases, lse)
@@ -206,6 +224,14 @@ def read_problem(e: Emission, found: dict[str, Contraction]) -> None:
         raise NotExpressible("the batch and head offsets of Q were not found")
     q_tiles(e, row0)
     name_things(e)
+
+
+def whole_rows(found: dict[str, Contraction], p: Problem) -> None:
+    """The products use all columns of K and of V that were copied. Raises NotExpressible."""
+    for role, tensor, used in (("qk", "K", p.D), ("pv", "V", p.Dv)):
+        buffer = found[role].right.buffer if role in found else None
+        if buffer is not None and buffer.columns != used:
+            raise NotExpressible(f"{used} of {buffer.columns} columns of {tensor} are used")
 
 
 def q_tiles(e: Emission, row0: Value) -> None:

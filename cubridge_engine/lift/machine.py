@@ -7,15 +7,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..source import Function, SourceFile
+from .in_flight import InFlight
 from .syntax import Syn, convert, parse_fragment
 from .trace import Assign, Event, Place, Trace, Unknown
 from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Store, Value, is_uniform, same
+
+if TYPE_CHECKING:
+    from .roles import Roles
 
 MAX_DEPTH = 16
 _EXTREMES = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}
@@ -102,10 +107,16 @@ class Machine:
     `calls.py`.
     """
 
-    def __init__(self, source: SourceFile, threads: int, block: tuple[int, int, int]) -> None:
+    def __init__(
+        self, source: SourceFile, threads: int, block: tuple[int, int, int], roles: Roles | None = None
+    ) -> None:
         self.source = source
-        self.store = Store(threads)
+        self.threads = threads  # of a block; with roles, only the consumers are executed
+        self.roles = roles
+        self.store = Store(threads if roles is None else len(roles.consumer))
         self.block = block
+        self.produced: list[Any] = []  # events of the producer, and where in the trace its branch is
+        self.produced_at = 0
         self.trace = Trace()
         self.items: list[Any] = self.trace.items
         self.frames: list[Frame] = []
@@ -135,15 +146,20 @@ class Machine:
         self.overrides: dict[tuple[int, int], Value] = {}  # expression -> value instead of its own (what-if runs)
         self.stop_at: tuple[int, int] | None = None  # loop before which a what-if run ends
         self.expanding = 0  # macro expansions in progress
+        self.in_flight = InFlight()
         self.macro_cache: dict[tuple[str, str], Syn | None] = {}
-        tid = np.arange(threads, dtype=np.int64)
-        bx, by, _ = block
-        self.thread = {
-            "x": self.store.array(tid % bx),
-            "y": self.store.array(tid // bx % by),
-            "z": self.store.array(tid // (bx * by)),
-        }
+        self.see(np.arange(threads, dtype=np.int64) if roles is None else roles.consumer)
         self._read_file()
+
+    def see(self, ids: NDArray[np.int64]) -> None:
+        """Execute for the threads of these linear ids from now on."""
+        bx, by, _ = self.block
+        self.ids = ids
+        self.thread: dict[str, Value] = {
+            "x": self.store.array(ids % bx),
+            "y": self.store.array(ids // bx % by),
+            "z": self.store.array(ids // (bx * by)),
+        }
 
     # ---- the file -----------------------------------------------------------------------------------------------
 

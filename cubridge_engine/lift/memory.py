@@ -30,8 +30,10 @@ from .addresses import (
     split_uniform,
     without,
 )
+from .hopper import pieces
+from .pages import without_pages
 from .shared_values import Owner, SharedValues
-from .trace import AsyncCopy, Event, Loop, MemoryStore, Trace
+from .trace import AsyncCopy, BoxCopy, Event, Loop, MemoryStore, Trace
 from .values import Coefficient, Monomial, Node, Poly, Store, Value
 
 
@@ -112,7 +114,9 @@ class Memory:
         self.global_stores: list[MemoryStore] = []
         trips = [x.epochs for x in events_of(trace.items) if isinstance(x, Loop)]
         self.values = SharedValues(store, threads, self.other_stores, trips)
-        copies = list(self._copies(trace))
+        # Of tensors whose rows are looked up in a table of pages.
+        copies, self.pages, odd = without_pages(store, list(self._copies(trace)))
+        self.problems += odd
         self._learn_strides(copies)
         self._make_waves(copies)
         self._make_buffers()
@@ -124,7 +128,10 @@ class Memory:
         factor).
         """
         for event in events_of(trace.items):
-            if isinstance(event, AsyncCopy):
+            if isinstance(event, BoxCopy):
+                for at, offset, inside in pieces(self.store, self.threads, event):
+                    yield event, at, (event.ptr.root, offset), 8, inside, list(event.predicates), 2, None
+            elif isinstance(event, AsyncCopy):
                 root = event.ptr.root
                 size = self.element_sizes.get(root, 2)
                 live, offset = event.live, event.ptr.offset

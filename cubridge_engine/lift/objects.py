@@ -57,7 +57,7 @@ def find_objects(e: Emission) -> None:
         if isinstance(event, Assign) and isinstance(info := e.shapes.info(event.version), Tile):
             coordinates.setdefault((info.axis, event.cells.oid), {})[event.index] = info
     for (axis, key), tiles in coordinates.items():
-        if key not in rows and covers(tiles, p.Br * (p.Bc if axis == "j" else p.D)):
+        if key not in rows and covers(tiles, p.Br * (p.Bc if axis == "j" else p.Dv)):
             e.objects[key] = TileObject(key, axis, "S" if axis == "j" else "O", tiles)
     shared_objects(e)
 
@@ -87,7 +87,7 @@ def shared_objects(e: Emission) -> None:
     for low, high, axis, members in regions:
         cells = {id(event): (_address_key(e, event)) for event, _ in members}
         tiles = {cells[id(event)]: info for event, info in members}
-        if covers(tiles, e.problem.Br * (e.problem.Bc if axis == "j" else e.problem.D)):
+        if covers(tiles, e.problem.Br * (e.problem.Bc if axis == "j" else e.problem.Dv)):
             key = ("shared", frozenset(cells), _Mapping(cells), low, high)
             e.objects[key] = TileObject(key, axis, "S" if axis == "j" else "O", dict(tiles))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..ir.expr import Call, Const, Expr, Var, walk
 from ..ir.simplify import linear_terms, simplify
 
 _AXES = ("b", "h", "hk", "qt", "i", "j")
+_SIZES = ("B", "H", "Hkv", "Sq", "Sk")
 
 
 def split_index(
@@ -17,8 +20,8 @@ def split_index(
     1)). What is not a
     product of one index and a stride stays together as the last index, with stride 1.
     """
-    parts = _products(byte_index, types)
-    by_axis: dict[str, list[tuple[int, list[Expr]]]] = {}
+    parts = _gathered(_products(byte_index, types))
+    by_axis: dict[str, _Terms] = {}
     rest: list[tuple[int, list[Expr]]] = []
     for factor, atoms in parts:
         if factor % size:
@@ -31,6 +34,8 @@ def split_index(
             by_axis.setdefault(axes[0].name, []).append((factor, others))
         else:
             rest.append((factor, atoms))
+    for axis in _sharing(by_axis):
+        rest.extend((f, [Var(axis), *others]) for f, others in by_axis.pop(axis))
     if not _separable(by_axis, rest):
         for axis in ("i", "j"):
             rest.extend((f, [Var(axis), *others]) for f, others in by_axis.pop(axis, []))
@@ -63,8 +68,23 @@ def _by_stride(rest: _Terms) -> tuple[list[tuple[Expr, _Terms]], _Terms]:
             groups.setdefault(outer[0], []).append((factor, [a for a in atoms if a is not outer[0]]))
         else:
             left.append((factor, atoms))
-
+    # An offset on a strided axis: ``(i - j) * stride + 39 * stride``.
+    for factor, atoms in left:
+        if len(atoms) == 1 and atoms[0] in groups:
+            groups[atoms[0]].append((factor, []))
+    left = [(factor, atoms) for factor, atoms in left if not (len(atoms) == 1 and atoms[0] in groups)]
     return list(groups.items()), left
+
+
+def _sharing(by_axis: dict[str, _Terms]) -> list[str]:
+    """Axes with one stride parameter in common are one axis: ``(b * 4 + h) * stride``."""
+    owners: dict[Expr, list[str]] = {}
+    for axis, terms in by_axis.items():
+        for _, others in terms:
+            if len(others) == 1 and isinstance(others[0], Var) and others[0].name not in _SIZES:
+                owners.setdefault(others[0], []).append(axis)
+    shared = {axis for axes in owners.values() if len(axes) > 1 and axes != ["i", "j"] for axis in axes}
+    return [axis for axis in by_axis if axis in shared]
 
 
 def _place(terms: _Terms) -> int:
@@ -80,6 +100,16 @@ def _separable(by_axis: dict[str, list[tuple[int, list[Expr]]]], rest: list[tupl
     unit = [a for a in ("i", "j") if any(not others and abs(f) == 1 for f, others in by_axis.get(a, []))]
     negative = any(f < 0 for terms in by_axis.values() for f, _ in terms)
     return len(unit) < 2 and not negative
+
+
+def _gathered(parts: list[tuple[int, list[Expr]]]) -> list[tuple[int, list[Expr]]]:
+    """Equal products together; what cancels is gone: ``s * (n - 1) - s * (n - 1 - qt)`` is ``s * qt``."""
+    found: dict[frozenset[tuple[Expr, int]], tuple[int, list[Expr]]] = {}
+    for factor, atoms in parts:
+        key = frozenset(Counter(atoms).items())
+        known = found.get(key)
+        found[key] = (factor + known[0], known[1]) if known is not None else (factor, atoms)
+    return [(factor, atoms) for factor, atoms in found.values() if factor]
 
 
 def _products(expr: Expr, types: dict[str, str]) -> list[tuple[int, list[Expr]]]:

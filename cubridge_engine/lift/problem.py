@@ -11,8 +11,9 @@ from typing import Any
 
 from ..ir.expr import Call, Const, Expr, Var
 from . import addresses
+from .map_unknowns import is_map_unknown
 from .memory import Memory, Wave
-from .values import Node, Poly, Store, Value, same
+from .values import Coefficient, Monomial, Node, Poly, Store, Value, same
 
 
 @dataclass(slots=True)
@@ -24,7 +25,8 @@ class Problem:
     q_row0: Value = 0
     Br: int = 0
     Bc: int = 0
-    D: int = 0
+    D: int = 0  # width of Q and K
+    Dv: int = 0  # width of V and O
     q_tile: Value = 0  # uniform, over block indices
     b: Value = 0
     h: Value = 0
@@ -49,7 +51,7 @@ class Reader:
         for size, sources in (("Sq", ("q", "o", "lse")), ("Sk", ("k", "v"))):
             for source in sources:
                 for limit in limits.get(source, ()):
-                    if isinstance(limit, Node) and limit.op == "param":
+                    if isinstance(limit, Node) and limit.op == "param" and not is_map_unknown(limit):
                         self.p.sizes.setdefault(size, limit)
         q, k = self.p.sizes.get("Sq"), self.p.sizes.get("Sk")
         if q is not None and q is k:
@@ -68,8 +70,7 @@ class Reader:
         else:
             self._head_count(q_parts, lse)
             self._lengths("Sk", "k", k_parts)
-            kv = [a for a in k_parts if a is not b]
-            self.p.hk = kv[0] if kv else (self.p.h if not k_parts else 0)
+            self.p.hk = head_of(self.store, bases["k"], b)[0] if k_parts else self.p.h
         self._kv_heads()
         for role, base in bases.items():
             self._stride_roles(role, base)
@@ -183,7 +184,7 @@ class Reader:
         for index, stride in self._parts(base).items():
             axis = "b" if index is self.p.b else "h" if index is self.p.h or _contains(index, self.p.h) else ""
             if axis and self.p.b is not self.p.h:
-                table[axis] = stride
+                table[axis] = head_of(self.store, base, self.p.b)[1] if axis == "h" else stride
             elif axis:
                 table["h"] = stride
         tensor = self.p.tensors.get(role)
@@ -243,12 +244,35 @@ def _degree(poly: Poly) -> int:
     return max((len(m) for m in poly.terms), default=0)
 
 
+def head_of(store: Store, base: Value, b: Value) -> tuple[Value, Value]:
+    """The head that a base address is at, and the distance of two heads: ``(head, stride)`` of
+    ``base = b * stride_b + head * stride``. The head may be a sum: ``H - 1 - h``. (0, 0) where every head is the same.
+    """
+    terms = {m: c for m, c in store.poly(base).terms.items() if b not in m}
+    indexed = [m for m in terms if any(not addresses.of_parameters(a) for a in m)]
+    if not indexed:
+        return 0, 0
+    first = next(a for a in indexed[0] if not addresses.of_parameters(a))
+    stride, count = tuple(a for a in indexed[0] if a is not first), terms[indexed[0]]
+    size = abs(count) if isinstance(count, int) else 1
+    rest = {m: addresses.without(m, stride) for m in terms}
+    whole = all(isinstance(c, int) and c % size == 0 for c in terms.values())
+    if not whole or any(m is None for m in rest.values()):
+        return first, store.lower({stride: count})
+    head: dict[Monomial, Coefficient] = {}
+    for m, c in terms.items():
+        left = rest[m]
+        if left is not None and isinstance(c, int):
+            head[left] = c // size
+    return store.lower(head), store.lower({stride: size})
+
+
 def head_map(problem: Problem) -> Expr:
     """The KV head over h, H and Hkv; h itself when K is read by the same index."""
     hk, h = problem.hk, problem.h
-    if hk is h or not isinstance(hk, Node) or same(hk, h):
+    if hk is h or same(hk, h):
         return Var("h")
-    if hk.op in ("tdiv", "floordiv"):
+    if isinstance(hk, Node) and hk.op in ("tdiv", "floordiv") and hk.args[0] is h:
         divisor = hk.args[1]
         if isinstance(divisor, Node) and problem.roles.get(divisor.data if divisor.op == "param" else -1) == "group":
             return Call("floordiv", (Var("h"), Call("floordiv", (Var("H"), Var("Hkv")))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from . import addresses
 from .kernel_run import parameter_name
@@ -29,8 +30,18 @@ def param_names(definition: Any) -> dict[int, str]:
     return names
 
 
+_FOUND: WeakKeyDictionary[Machine, tuple[int, list[Node]]] = WeakKeyDictionary()
+
+
 def all_nodes(m: Machine) -> list[Node]:
-    """Every node that an event refers to."""
+    """Every node that an event refers to. Walked once for a trace that does not grow any more."""
+    known = _FOUND.get(m)
+    if known is None or known[0] != m.order:
+        known = _FOUND[m] = (m.order, _all_nodes(m))
+    return known[1]
+
+
+def _all_nodes(m: Machine) -> list[Node]:
     values: list[Value] = []
     for event in addresses.events_of(m.trace.items):
         for attribute in ("value", "ptr", "shared", "live", "condition", "lo", "hi"):

@@ -137,8 +137,9 @@ def summary(kernel: Kernel, coverage: Coverage) -> str:
         "GQA" if kernel.grid.hk != Var("h") else "",
     ]
     words = " ".join(x for x in parts if x)
+    values = f"Dv = {kernel.Dv}, " if kernel.Dv != kernel.D else ""
     return (
         f"{kernel.name}: {words + ' ' if words else ''}attention forward, tiles {kernel.Br}x{kernel.Bc}, "
-        f"D = {kernel.D}, {kernel.threads} threads, "
+        f"D = {kernel.D}, {values}{kernel.threads} threads, "
         f"{'tensor cores' if kernel.family == 'mma' else 'scalar'}; {coverage.sentence()}"
     )

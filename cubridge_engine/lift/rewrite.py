@@ -116,7 +116,7 @@ class Writer:
 
     def types(self) -> dict[str, str]:
         """Types of the names that are no canonical size or index."""
-        found = {name: "int" for name in ("qt", "q0", "kv0", "lane", self.iv_name) if name}
+        found = {name: "int" for name in (*_INTEGERS, self.iv_name) if name}
         for position, name in self.param_names.items():
             if position in self.flags:
                 found[name] = "bool"
@@ -408,6 +408,10 @@ class Writer:
             axes, strides = axes, known
         self.operand_strides[root] = strides
         return Read(self.param_names[root], axes)
+
+
+# Names of a body that are integers and no canonical size or index.
+_INTEGERS = ("qt", "q0", "kv0", "lane", "gridx", "gridy", "gridz")
 
 
 def _is_remainder(value: Value) -> bool:

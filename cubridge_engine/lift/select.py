@@ -75,12 +75,14 @@ def _template(
     found = _instantiations(m, source, definition)
     bound = dict(found[0]) if found else {}
     guessed = False
-    for param in definition.template:
+    for n, param in enumerate(definition.template):
         name = calls.parameter_name(param)
         if name in given:
             bound[name] = _given(given[name])
         elif name not in bound:
-            default = calls.bind_template(m, [param], [])
+            # A default may be written with the parameters before it: ``int DV = D``.
+            earlier = [bound[calls.parameter_name(p)] for p in definition.template[:n]]
+            default = calls.bind_template(m, definition.template[: n + 1], earlier)
             if name in default:
                 bound[name] = default[name]
                 continue
@@ -100,7 +102,8 @@ def _given(value: int | str) -> Any:
 def _default(source: SourceFile, param: Syn) -> Any:
     kind = param.get("type")
     if "type_parameter" in param.type:
-        return TYPES["__half"] if b"mma.sync" in source.data or b"ldmatrix" in source.data else TYPES["float"]
+        tensor_cores = any(word in source.data for word in (b"mma.sync", b"ldmatrix", b"wgmma"))
+        return TYPES["__half"] if tensor_cores else TYPES["float"]
     return False if kind is not None and kind.text == "bool" else 64
 
 

@@ -128,3 +128,8 @@ def rounding_of(register: Value) -> str:
     if isinstance(node, Node) and node.op == "pack":
         return str(node.data)
     return ""
+
+
+def atom_of(shape: str) -> str:
+    """The atom of a product of that PTX shape: those of 64 rows are of a warpgroup."""
+    return "wgmma" if shape.startswith("m64") else f"mma.{shape}"

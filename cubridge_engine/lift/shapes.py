@@ -20,6 +20,7 @@ from .shape_types import (
     Info,
     Row,
     Tile,
+    atom_of,
     element_of,
     flatten,
     is_lane_step,
@@ -44,6 +45,7 @@ class Shapes:
         self._info: dict[int, Info] = {}
         self._contractions: dict[int, Contraction | None] = {}
         self._fragments: dict[Any, Any] = {}
+        self._halves: dict[int, tuple[Any, Any]] = {}
         self._active: set[int] = set()
         self._cut = False
         self.why: dict[int, str] = {}
@@ -100,6 +102,11 @@ class Shapes:
         node = look(register)
         if not isinstance(node, Node):
             return None
+        if node.uid not in self._halves and (found := self._halves_of(node)) is not None:
+            self._halves[node.uid] = found
+        return self._halves.get(node.uid)
+
+    def _halves_of(self, node: Node) -> tuple[Any, Any] | None:
         if node.op == "pack":
             return node.args[0], node.args[1]
         addresses = self._half_addresses(node)
@@ -162,12 +169,12 @@ class Shapes:
             if before.columns & columns:
                 raise MemoryError_("a matrix product that uses the same columns twice")
             base, columns = before.base, before.columns | columns
-        return Contraction(role, base, tile, left, right, columns, "mma." + str(node.data[1]), rounds)
+        return Contraction(role, base, tile, left, right, columns, atom_of(str(node.data[1])), rounds)
 
     def _fragment(self, node: Node) -> tuple[Tile, Any, Element, frozenset[int], str] | None:
         """(result tile, A operand, B operand, contracted columns, rounding) of one mma register."""
         at, shape, _ = node.data
-        count_a = 4 if shape == "m16n8k16" else 2
+        count_a = 4 if shape.endswith("k16") else 2
         a = [look(x) for x in node.args[1 : 1 + count_a]]
         b = [look(x) for x in node.args[1 + count_a :]]
         key = tuple(x.uid if isinstance(x, Node) else id(x) for x in (*a, *b))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from .addresses import Ints
 from .machine import Machine
 from .memory import Buffer, Memory
 from .problem import Problem
+from .provenance import computed_at
 from .queries import all_nodes
 from .rewrite import Frame, NotExpressible, Writer
 from .shape_types import Row, Tile, look, same_tile
@@ -84,13 +85,14 @@ class Emission:
     sites: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])  # (kind, event data) for anchors
     lane_count: int = 1
     used: set[int] = field(default_factory=set[int])  # nodes that an event refers to
+    written: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])  # node -> where it was made
     body_kv0: Value | None = None  # first key column of the tile inside the KV loop
 
-    def origin(self, place: Place) -> Origin:
-        """The origin of an operation recorded at `place`."""
+    def origin(self, place: Place, events: Sequence[Any] = ()) -> Origin:
+        """The origin of an operation recorded at `place`, made of the assignments or stores `events`."""
         span = self.source.span_of(*place.site)
         callee = self.source.span_of(*place.callee) if place.callee else None
-        return Origin(span, "syntax", callee)
+        return Origin(span, "syntax", callee, computed_at(self, events, place))
 
     def emit(self, op: Op) -> None:
         """Append an operation at the present point."""

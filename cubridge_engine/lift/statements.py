@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, calls, conditions, dispatch, loops, machine, places, unsigned
+from . import arithmetic, asm_macros, calls, conditions, dispatch, loops, machine, places, roles, unsigned
 from .ctypes_table import TYPES
 from .machine import Machine, Scope, Stopped, value_kind
 from .syntax import Syn
@@ -39,6 +39,7 @@ def execute(m: Machine, syn: Syn, scope: Scope) -> Signal:
 
 def poison(m: Machine, syn: Syn, scope: Scope) -> None:
     """After a statement that was not understood, whatever it may have written has no known value."""
+    done: set[int] = set()
     for kid in syn.walk():
         target: Syn | None = None
         if kid.type in ("assignment_expression", "update_expression"):
@@ -57,6 +58,9 @@ def poison(m: Machine, syn: Syn, scope: Scope) -> None:
         if isinstance(found, Ptr) and found.space == "local":
             found = found.root
         if isinstance(found, Cells) and found.values and not isinstance(found.values[0], Function):
+            if found.oid in done:
+                continue
+            done.add(found.oid)
             for index, old in enumerate(found.values):
                 if not isinstance(old, Ptr):
                     kind = value_kind(old)
@@ -65,7 +69,15 @@ def poison(m: Machine, syn: Syn, scope: Scope) -> None:
 
 def execute_all(m: Machine, kids: list[Syn], scope: Scope) -> Signal:
     """Statements in order. After an ``if`` that leaves, the rest is its else branch."""
+    done = 0  # the end of an asm that the grammar took for several statements
     for at, kid in enumerate(kids):
+        if kid.start < done:
+            continue
+        whole = asm_macros.expanded(m, kid)
+        if whole is not None:
+            done = whole[1]
+            execute_all(m, whole[0].kids, scope)
+            continue
         if kid.type == "if_statement" and _leaves(kid.get("consequence")) and kid.get("alternative") is None:
             return _if(m, kid, scope, kids[at + 1 :])
         signal = execute(m, kid, scope)
@@ -217,6 +229,10 @@ def _if(m: Machine, syn: Syn, scope: Scope, rest: list[Syn] | None = None) -> Si
     then = syn.get("consequence")
     alternative = syn.get("alternative")
     orelse = alternative.kids if alternative is not None else []
+    sides = [then] if then is not None else [], orelse
+    roles.look_for(m, syn, condition, *sides, rest is not None)
+    if m.roles is not None and m.roles.site == (syn.start, syn.end):
+        roles.run_producer(m, sides[0] if m.roles.producer_first else sides[1], inner, execute_all)
     if isinstance(condition, bool):
         if condition and then is not None:
             signal = execute(m, then, inner)

@@ -41,9 +41,11 @@ class Syn:
 
     def walk(self) -> Iterator[Syn]:
         """This node and all below it, in order."""
-        yield self
-        for kid in self.kids:
-            yield from kid.walk()
+        stack: list[Syn] = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.kids))
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.text[:40]!r}>"

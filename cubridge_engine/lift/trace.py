@@ -61,12 +61,36 @@ class AsyncCopy(Event):
 
 
 @dataclass(slots=True)
+class BoxGroup:
+    """The bytes that an mbarrier was told to expect, and how many TMA copies bring them."""
+
+    size: int
+    copies: int = 0
+
+
+@dataclass(slots=True)
+class BoxCopy(AsyncCopy):
+    """A TMA copy of a box of 64 columns, started by one thread; `ptr` is its first element. The row count of the map
+    bounds its rows, `stride` is that of a row, `signal` the number of the mbarrier that it completes on.
+    """
+
+    row: Value
+    stride: Value
+    rows: Value
+    group: BoxGroup
+    signal: Value
+
+
+@dataclass(slots=True)
 class Sync(Event):
-    """commit | wait | barrier. `pending` is the argument of wait_group; scope cta | warp."""
+    """commit | wait | barrier. `pending` is the argument of wait_group, `signal` the mbarrier of a wait for one; scope
+    cta | warp.
+    """
 
     what: str
     pending: int = 0
     scope: str = "cta"
+    signal: Value = None
 
 
 @dataclass(slots=True)
@@ -103,6 +127,7 @@ class Loop(Event):
     name: str = ""
     lo_range: tuple[int, int] | None = None
     hi_range: tuple[int, int] | None = None
+    partner: Any = None  # the producer's loop over the same tiles
     epochs: tuple[int, int] = (0, 0)  # shared memory's state when the first trip begins and when it ends
 
 

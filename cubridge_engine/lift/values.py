@@ -225,6 +225,8 @@ class Store:
         """``a + sign * b``."""
         if isinstance(a, int) and isinstance(b, int):
             return a + sign * b
+        if b == 0 and isinstance(a, Poly | Node):
+            return a
         terms = dict(self.poly(a).terms)
         for m, c in self.poly(b).terms.items():
             terms[m] = terms.get(m, 0) + sign * c
@@ -234,6 +236,8 @@ class Store:
         """``a * b``."""
         if isinstance(a, int) and isinstance(b, int):
             return a * b
+        if b == 1 and isinstance(a, Poly | Node):
+            return a
         terms: dict[Monomial, Coefficient] = {}
         for m1, c1 in self.poly(a).terms.items():
             for m2, c2 in self.poly(b).terms.items():
@@ -243,6 +247,8 @@ class Store:
 
     def divide(self, a: Value, b: Value, *, floor: bool) -> Value:
         """Integer quotient; C's truncation, or rounding down (shifts)."""
+        if isinstance(a, int) and isinstance(b, int) and b != 0:
+            return a // b if floor else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
         numbers = self._numbers(a, b)
         if numbers is not None:
             x, y = numbers
@@ -260,6 +266,8 @@ class Store:
 
     def remainder(self, a: Value, b: Value, *, floor: bool) -> Value:
         """Integer remainder; C's sign of the dividend, or the mathematical one (masks by 2^k - 1)."""
+        if isinstance(a, int) and isinstance(b, int) and b != 0:
+            return a % b if floor else abs(a) % abs(b) * (1 if a >= 0 else -1)
         numbers = self._numbers(a, b)
         if numbers is not None:
             x, y = numbers

@@ -53,12 +53,12 @@ def walk_site(f: Finder, prologue: tuple[TileIndexUse, ...]) -> WalkSite | None:
         return None
     kinds = {use.what for use in prologue}
     if loop.step != 1:
-        return _column_site(f) if kinds <= {"row0", "slot"} else None
+        return _column_site(f) if loop.partner is None and kinds <= {"row0", "slot"} else None
     uses = _Uses()
     try:
-        for node in f.loop_body.walk():
-            if node.type == "identifier" and node.text == loop.name:
-                _classify(f, uses, f.loop_body, node)
+        _in_body(f, uses, f.loop_body, loop.name)
+        if loop.partner is not None:  # a producer's loop over the same tiles
+            _in_body(f, uses, loop.partner.syntax.get("body"), loop.partner.name)
         for use in prologue:
             _in_prologue(f, uses, use)
         _helpers_are_ours(f, uses)
@@ -221,9 +221,16 @@ def _in_helper(f: Finder, uses: _Uses, name: str) -> None:
     uses.found += [WalkUse(f.span(row), "name", name, 0) for row in helper.rows]
 
 
+def _in_body(f: Finder, uses: _Uses, body: Syn, name: str) -> None:
+    for node in body.walk():
+        if node.type == "identifier" and node.text == name:
+            _classify(f, uses, body, node)
+
+
 def _in_prologue(f: Finder, uses: _Uses, use: TileIndexUse) -> None:
-    if use.what == "slot":
-        return
+    producer = f.e.kv_loop.partner if f.e.kv_loop is not None else None
+    if use.what == "slot" or (producer is not None and producer.lo_range == (use.span.start, use.span.end)):
+        return  # where a walk starts is the same in a list
     if use.what == "row0":
         uses.found.append(WalkUse(use.span, "row0", "", 0))
         return

@@ -177,17 +177,18 @@ def _infix(e: Call, scope: Scope) -> tuple[str, int]:
 # ``a < b && c > d`` is a template argument list to many a parser (and reader): such comparisons get parentheses.
 _LIKE_TEMPLATE = re.compile(r"<(?![=<]).*>(?!>)")
 _LIKE_ASSIGNMENT = re.compile(r"<(?![=<]).*>=")
+_LIKE_CALL = re.compile(r"<(?![=<]).*(?<!>)> \x00")  # the mark stands for a pair of brackets
 _COMPARISON = re.compile(r"(?<![<>])[<>](?![<>])")
 
 
 def _looks_like_template(op: str, text: str) -> bool:
-    """True for ``a < b && c > d``, and for ``a < b || c >= d`` where no brackets keep the two apart: ``c`` with an
-    argument list is then assigned to.
+    """True for ``a < b && c > d``, and for ``a < b || c >= d`` and ``a < b || c > (d)`` where no brackets keep the two
+    apart: ``a`` with an argument list is then assigned to, or called.
     """
     if op == "or":
-        while (shorter := re.sub(r"\([^()]*\)", "", text)) != text:
+        while (shorter := re.sub(r"\([^()]*\)", "\x00", text)) != text:
             text = shorter
-        return bool(_LIKE_ASSIGNMENT.search(text))
+        return bool(_LIKE_ASSIGNMENT.search(text) or _LIKE_CALL.search(text))
     return op == "and" and bool(_LIKE_TEMPLATE.search(text))
 
 

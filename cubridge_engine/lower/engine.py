@@ -17,6 +17,7 @@ from ..transfer.model import (
     InverseEdit,
     MaskEdit,
     NormaliserEdit,
+    PagedEdit,
     ParamEdit,
     RangeEdit,
     ScoreEdit,
@@ -33,6 +34,7 @@ from .header import header_lines
 from .hunks import Hunk, apply_hunks, merge
 from .names import Hoisted, Scopes
 from .normaliser import at_normaliser
+from .pages import at_pages
 from .params import Added, at_interface, source_name
 from .state import at_head, at_inverse, at_state
 from .style import NameMaker, Style
@@ -130,6 +132,9 @@ def _all_hunks(job: Job) -> tuple[Hunk, ...]:
     hunks += at_score_sites(job, score, mask)
     if mask is not None:
         hunks += at_mask_site(job, *mask)
+    paged = _only(job, PagedEdit)
+    if paged is not None:
+        hunks += at_pages(job, *paged)
     params: list[tuple[Param, Step]] = []
     for step, edit in job.result.edits:
         if isinstance(edit, RangeEdit):

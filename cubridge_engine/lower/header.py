@@ -38,6 +38,13 @@ def header_lines(spec: str, level: str, bindings: Mapping[str, str], operands: S
 
 def _operand_line(operand: Operand) -> str:
     axes = ", ".join(operand.axes)
+    if operand.page:
+        n = operand.page
+        return (
+            f"// cubridge: pages {operand.param} = {operand.dtype}[B, ceil(Sk / {n})], at least one; k and v are "
+            f"[pages, Hkv, {n}, D] by their strides, that of a page in the place of the batch's: key j of batch b is "
+            f"row j % {n} of page {operand.param}[b, j / {n}]"
+        )
     if operand.tiles is None:
         return f"// cubridge: param {operand.param} = operand:{operand.name}[{axes}]"
     tiles = operand.tiles

@@ -10,7 +10,7 @@ from ..ir.anchors import CallSite, SignatureSite
 from ..ir.nodes import Param
 from ..source import SourceFile
 from ..transfer.model import Step
-from ..transfer.rules.interface import base_type
+from ..transfer.rules.interface import base_type, tensor_pointer
 from .context import CannotLower, Job
 from .hunks import Hunk
 
@@ -104,15 +104,16 @@ def _element(ctype: str) -> str:
 
 def _pointer_style(job: Job, site: SignatureSite) -> str | None:
     """How the kernel writes Q's parameter: ``const @T@* __restrict__ $``."""
-    q = next((p for p in job.scopes.kernel.params if p.role == "q"), None)
-    return None if q is None else _style_of(job, site, source_name(job.source, q))
+    model = tensor_pointer(job.scopes.kernel)
+    return None if model is None else _style_of(job, site, source_name(job.source, model))
 
 
 def _launcher_style(job: Job, site: SignatureSite) -> str | None:
     """The same in a launcher, by the argument it passes for Q."""
-    position = next((p.position for p in job.scopes.kernel.params if p.role == "q"), None)
-    if position is None:
+    model = tensor_pointer(job.scopes.kernel)
+    if model is None:
         return None
+    position = model.position
     for launch in job.source.launches():
         inside = [c for c in job.anchors.calls if c.enclosing == site.function]
         if any(launch.node.start_byte <= c.insert <= launch.node.end_byte for c in inside) and position < len(

@@ -15,12 +15,12 @@ import numpy as np
 
 from ..diagnostics import Diagnostic, make
 from ..ir.expr import Call, Expr, J, Read, Var, conjoin, free_vars, rebuild, substitute, walk
-from ..ir.nodes import Kernel
+from ..ir.nodes import Copy, Kernel
 from ..ir.text_expr import print_expr
 from ..transfer.checks import mask_guard_covers, prologue_matches_lo, range_covers_mask, score_before_mask, tiles_of
 from ..transfer.model import Operand
 from ..transfer.sampling import Env, bind_unknown, close, flatten_reads, points, value_at
-from ..transfer.semantics import ElementTest, NotAttention, Semantics, semantics_of
+from ..transfer.semantics import ElementTest, NotAttention, Semantics, semantics_of, walk_ops
 
 Lift = Callable[[bytes], tuple[Kernel | None, tuple[Diagnostic, ...]]]
 _LOW = -1e4  # below this a weight is zero in every float type: sentinels need not agree further
@@ -128,8 +128,22 @@ class _Comparison:
         """Every difference."""
         found = [*self.have.issues]
         found += self._score() + self._mask() + self._range() + self._state() + self._conventions()
-        found += self._output()
+        found += self._output() + self._pages()
         return found
+
+    def _pages(self) -> list[str]:
+        """Copies that look their rows up in another table, or in none, and what the strides of K and V are."""
+        want, have = ([op for op in walk_ops(k.body) if isinstance(op, Copy)] for k in (self.expected, self.got))
+        asked = [(op.tensor, op.table, op.page) for op in want]
+        found = [(op.tensor, self.tensors.get(op.table, op.table), op.page) for op in have]
+        out = [f"{b[0]} is copied from {_page_words(b)}" for a, b in zip(asked, found, strict=False) if a != b]
+        if len(asked) != len(found):
+            out.append(f"there are {len(found)} copies of tiles, not {len(asked)}")
+        for role in ("k", "v") if any(op.table for op in want) else ():
+            a, b = self.expected.tensors.get(role), self.got.tensors.get(role)
+            if a != (None if b is None else tuple(substitute(e, self.scalars) for e in b)):
+                out.append(f"the strides of {role.upper()} are other ones")
+        return out
 
     def _score(self) -> list[str]:
         kept = self.at(self.left(self.want.keep)).astype(bool) & self.exists(self.want.score)
@@ -223,6 +237,10 @@ class _Comparison:
             names = ", ".join(p.name for p in self.got.params)
             out.append(f"the parameters are {names}: other types or another number than intended")
         return out
+
+
+def _page_words(copy: tuple[str, str, int]) -> str:
+    return f"pages of {copy[2]} by {copy[1]}" if copy[1] else "rows of its own"
 
 
 def _rename(expr: Expr, names: Mapping[str, str]) -> Expr:

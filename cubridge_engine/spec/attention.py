@@ -67,6 +67,25 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Paging:
+    """Keys and values that lie in pages of a cache: row j of sequence b is row ``j % size`` of page
+    ``table[b, j // size]``.
+
+    `table` (int32 or int64 [B, n], entries from 0), `k` and `v` are arguments of the function; k and v of the
+    `Attention` are what gathering gives. The orders bring the axes of a cache to [pages, Hkv, size, D].
+    """
+
+    table: str
+    size: int
+    k: str
+    v: str
+    k_order: tuple[int, ...]
+    v_order: tuple[int, ...]
+    dtype: str = "int32"  # of the table
+    bytes: int = 0  # what gathering k and v would copy in the example
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """The mathematics of one attention function.
 
@@ -112,6 +131,7 @@ class Attention:
     diagnostics: tuple[Diagnostic, ...] = ()
     divisor: Expr | None = None
     cut: Cut | None = None  # None: the function is the attention
+    paging: Paging | None = None  # where k and v lie, if not in rows of their own
     meanings: tuple[LineMeaning, ...] = field(default=(), compare=False, hash=False)
 
     def input(self, role_or_name: str) -> TensorInput:
@@ -150,3 +170,9 @@ class Attention:
     def operands(self) -> tuple[TensorInput, ...]:
         """Extra tensors: slopes, bias, sinks, masks given as data."""
         return tuple(item for item in self.inputs if item.role == "operand")
+
+
+def widths_of(attention: Attention, otherwise: tuple[int, int]) -> tuple[int, int]:
+    """(D, Dv): the widths of q and k, and of v; `otherwise` where the spec leaves them open."""
+    d = attention.specialised.get("D")
+    return otherwise if d is None else (d, attention.specialised.get("Dv", d))

@@ -13,6 +13,7 @@ from ..ir.expr import NEG_INF
 from .attention import Attention
 from .formula import evaluate_attention, keep_mask
 from .inputs import make_inputs
+from .no_keys import with_guarded_divisor
 from .program import Program
 from .reference import reference
 from .sizes import Plan
@@ -51,7 +52,8 @@ def check_and_settle(program: Program, attention: Attention, plan: Plan) -> Atte
             attention = replace(attention, fill=NEG_INF)
         trial = replace(attention, empty_rows=policy or "none")
         _compare(trial, sizes, arrays, expected)
-    return replace(attention, empty_rows=policy or "none")
+    settled = replace(attention, empty_rows=policy or "none")
+    return with_guarded_divisor(program, settled, plan.check_at[0])
 
 
 def _run(

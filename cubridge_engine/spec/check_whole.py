@@ -57,8 +57,8 @@ def _lengths(core: Core) -> Iterator[Values]:
     base = core.whole.base
     yield base
     yield from [v for v in core.whole.traces if v != base and max(v, default=0) <= _SMALL]
-    yield tuple(b + 1 if b < 8 else min(b, 33) - n for n, b in enumerate(base))
-    yield tuple(max(1, b - 1) if b < 8 else min(b, 21) + n for n, b in enumerate(base))
+    yield core.with_tables([b + 1 if b < 8 else min(b, 33) - n for n, b in enumerate(base)])
+    yield core.with_tables([max(1, b - 1) if b < 8 else min(b, 21) + n for n, b in enumerate(base)])
 
 
 def _named(core: Core, values: Values) -> dict[str, int]:

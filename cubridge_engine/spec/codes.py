@@ -70,6 +70,22 @@ ROWS: dict[str, Row] = {
         "which code runs here depends on the values in a tensor, so there is no single kernel to read",
         "use torch.where instead of the Python branch, or pass the decision as a bool argument",
     ),
+    "CB255": Row(
+        E,
+        "the lengths in `{name}` are taken out of the tensor here, so how often the code runs, and on which rows, "
+        "depends on its values: there is no single kernel to read",
+        "write one attention over all packed rows, `seq = torch.bucketize(torch.arange({rows}), {name}, right=True)` "
+        "and the mask `seq[:, None] == seq[None, :]` (and `t[:, None] >= t[None, :]` for causal); tiles of other "
+        "sequences are then not visited",
+    ),
+    "CB256": Row(
+        E,
+        "the lengths in `{name}` are taken out of the tensor here, so how often the code runs, and on which keys, "
+        "depends on its values: there is no single kernel to read",
+        "write one attention over the whole batch with the mask "
+        "`torch.arange(Sk)[None, None, None, :] < {name}[:, None, None, None]`; tiles beyond a length are then not "
+        "visited",
+    ),
     "CB224": Row(
         E,
         "scores of different heads are mixed here; a tile holds one head",
@@ -126,6 +142,19 @@ ROWS: dict[str, Row] = {
         "the output is multiplied by something after the attention (`{op}`)",
         "apply the gate outside: return the attention's own output",
     ),
+    "CB259": Row(
+        E,
+        "the weights are multiplied by a factor of each key after the softmax (`{op}`): the sum that divides them "
+        "counts all keys, the product with the values does not, and the kernel has one set of weights for both",
+        "mask the scores before the softmax (masked_fill with -inf; a factor f is `+ log f`): with the weights "
+        "normalised again that is the same function",
+    ),
+    "CB260": Row(
+        E,
+        "the scores contain {count} products that pair rows with keys, and they are neither added to each other nor is "
+        "one of them a table with a row per query",
+        "add the products (q1 k1^T + q2 k2^T is one product), or gather the columns of q R^T by a formula of i and j",
+    ),
     # an attention inside a larger function
     "CB235": Row(
         N,
@@ -166,6 +195,19 @@ ROWS: dict[str, Row] = {
         N,
         "read for lengths up to {longest}, as in the example: at longer ones the function raises {reason}",
         "make its tables long enough, or compute them from the length",
+    ),
+    "CB257": Row(
+        N,
+        "k and v are read in place: row j of a sequence is row j % {size} of page {table}[b, j // {size}] of `{k}` and "
+        "`{v}`, so that {bytes} bytes are not copied",
+        "the entries of `{table}` must be page numbers from 0, those of unused pages too; the kernel is made for pages "
+        "of {size} rows",
+    ),
+    "CB258": Row(
+        E,
+        "`{table}` holds negative page numbers in the example; torch counts these pages from the end, and the kernel "
+        "would read outside of the cache",
+        "fill unused places of the table with 0, or with any page there is",
     ),
     # FlexAttention
     "CB248": Row(

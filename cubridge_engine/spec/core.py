@@ -12,7 +12,9 @@ from .cut_graph import CutGraph, Namer
 from .elements import Refused
 from .interpret import place, run, unplace
 from .leaves import elements_in
-from .lengths import FreeLength, Multilinear, Point, fake_arguments, free_lengths, multilinear, points, shapes_at
+from .lengths import Axis, FreeLength, Multilinear, Point, fake_arguments, free_lengths, multilinear, points, shapes_at
+from .merge import Merges
+from .paging import page_axes, paging_of
 from .program import Program
 from .recognise import Template
 from .trace import Graph, Line, trace
@@ -38,6 +40,7 @@ class Whole:
     namer: Namer
     dropped: tuple[Line | None, ...] = ()  # the lines of outputs that are attention weights, and left out
     graphs: dict[object, Graph] = field(default_factory=dict[object, Graph])  # by outputs and shapes of the arguments
+    merges: dict[object, Merges] = field(default_factory=dict[object, Merges])  # by outputs
     traces: dict[Values, Trace] = field(default_factory=dict[Values, Trace])
     readings: dict[Values, tuple[Trace, list[Template]]] = field(
         default_factory=dict[Values, "tuple[Trace, list[Template]]"]
@@ -62,7 +65,7 @@ class Whole:
         program = self.program
         key = (program.outputs, tuple(shapes_at(program, self.lengths, values)))
         if key not in self.graphs:
-            self.graphs[key] = trace(
+            graph = trace(
                 lambda *t: program.call(t),
                 program.path,
                 program.tensor_names,
@@ -71,6 +74,8 @@ class Whole:
                 layers=True,
                 flex=program.flex,
             )
+            self.merges.setdefault(program.outputs, Merges()).apply(graph)
+            self.graphs[key] = graph
         return self.graphs[key]
 
     def read(self, values: Values) -> tuple[Trace, list[Template]]:
@@ -137,6 +142,19 @@ class Core:
         base = self.whole.base
         return self.forms[name].at((*base[:length], base[length] + 1, *base[length + 1 :])) - self.forms[name].at(base)
 
+    def with_tables(self, values: Sequence[int]) -> Values:
+        """The values, those of lengths that are no size of the attention corrected: a table has as many rows as in the
+        example, or ``2 * row + constant`` where it is one by distance there.
+        """
+        base, found = self.whole.base, list(values)
+        rows = [n for n in range(len(base)) if self.slope("Sq", n) or self.slope("Sk", n)]
+        for n in range(len(base)):
+            if any(self.slope(size, n) for size in self.forms):
+                continue
+            of = next((row for row in rows if abs(base[n] - 2 * base[row]) <= 1), None)
+            found[n] = base[n] if of is None else 2 * found[of] + base[n] - 2 * base[of]
+        return tuple(found)
+
     def sizes_of(self, inputs: Sequence[Any]) -> dict[str, int]:
         """The core's sizes, from its arguments."""
         names = self.whole.read(self.whole.model)[0].cuts[0].names
@@ -155,12 +173,13 @@ class Core:
             if missing and free:
                 values[free[0]] += missing // self.slope(name, free[0])
             settled.update(free)
-        have = self.sizes_at(tuple(values))
+        values = self.with_tables(values)
+        have = self.sizes_at(values)
         wrong = [n for n in have if sizes.get(n, 0) != have[n]]
         if wrong or min(values, default=1) < 1:
             said = ", ".join(f"{n} = {have[n]}" for n in wrong)
             raise NotUnified(f"the function around the attention gives {said or 'no such sizes'}")
-        return tuple(values)
+        return values
 
     def at(self, sizes: Mapping[str, int]) -> Trace:
         """The function traced where its core has these sizes. Raises NotUnified, and what tracing raises."""
@@ -226,6 +245,7 @@ def find_core(program: Program) -> tuple[Core, Program]:
     import torch
 
     whole = _of_fixed_width(_without_weights(Whole(program, free_lengths(program), Namer(program.source))))
+    whole = _of_fixed_pages(whole)
     model, templates = whole.read(whole.model)
     _same_templates(model, templates)
     example = whole.at(whole.base)
@@ -262,7 +282,7 @@ def _without_weights(whole: Whole) -> Whole:
     if not weights or not kept:
         return whole
     lines = tuple(graph.line(graph.outputs[n]) for n in weights)
-    return Whole(replace(program, outputs=kept), whole.lengths, whole.namer, lines, whole.graphs)
+    return Whole(replace(program, outputs=kept), whole.lengths, whole.namer, lines, whole.graphs, whole.merges)
 
 
 def _of_fixed_width(whole: Whole) -> Whole:
@@ -275,10 +295,22 @@ def _of_fixed_width(whole: Whole) -> Whole:
         for n, length in enumerate(whole.lengths)
         if [whole.read(whole.near(frozenset((n,))))[1][0].sizes[name] for name in ("D", "Dv")] == widths
     )
-    if len(kept) == len(whole.lengths):
-        return whole
+    return whole if len(kept) == len(whole.lengths) else _with_lengths(whole, kept)
+
+
+def _with_lengths(whole: Whole, kept: tuple[FreeLength, ...]) -> Whole:
+    """The same function with fewer free lengths."""
     program = replace(whole.program, outputs=None) if whole.dropped else whole.program
-    return _without_weights(Whole(program, kept, whole.namer, graphs=whole.graphs))
+    return _without_weights(Whole(program, kept, whole.namer, graphs=whole.graphs, merges=whole.merges))
+
+
+def _of_fixed_pages(whole: Whole) -> Whole:
+    """The function without the free lengths that are the rows of a page: a kernel is made for one page size."""
+    found, templates = whole.read(whole.model)
+    paging = paging_of(found.cuts[0], templates[0])
+    fixed = set[Axis]() if paging is None else page_axes(found.cuts[0], paging)
+    kept = tuple(length for length in whole.lengths if not fixed & set(length.axes))
+    return whole if len(kept) == len(whole.lengths) else _with_lengths(whole, kept)
 
 
 def _same_templates(found: Trace, templates: Sequence[Template]) -> None:

@@ -22,8 +22,9 @@ def core_plans(core: Core, reach: int, numbers: Sequence[int]) -> Iterator[Plan]
     longest = max((base[n] for n in rows), default=0)
 
     def lengths(of_row: Callable[[int, int], int], batch: int) -> Values:
-        """Rows by their place and number, everything else `batch` more than 1."""
-        return tuple(of_row(n, rows.index(n)) if n in rows else 1 + batch for n in range(len(base)))
+        """Rows by their place and number, tables as they are beside these rows, everything else `batch` more than 1."""
+        found = [of_row(n, rows.index(n)) if n in rows else 1 + batch for n in range(len(base))]
+        return core.with_tables(found)
 
     beyond = [lengths(lambda _n, k, m=m: m + 1 + k, 1) for m in numbers]
     yield _plan(

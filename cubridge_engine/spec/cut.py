@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .elements import Refused
+from .second_products import of_queries_with_keys
 from .trace import Graph
 
 FUSED = "scaled_dot_product_attention"
@@ -131,6 +132,8 @@ def find_cores(graph: Graph) -> list[Core]:
         for side, weights in enumerate(products[node]):
             between, met = _before(graph, weights, products)
             scores = [p for p in met if p in varying]
+            if len(scores) > 1:
+                scores = of_queries_with_keys(graph, weights, scores)
             linear = not any(graph.op_name(n) in _NOT_LINEAR for n in between if n.op == "call_function")
             if len(scores) != 1 or linear or graph.op_name(scores[0]) == FUSED:
                 continue

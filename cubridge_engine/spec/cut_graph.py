@@ -11,6 +11,7 @@ from ..ir.expr import Const, Expr, Read, rebuild
 from .cut import FUSED, PRODUCTS, Core, check_complete
 from .elements import NEVER, Elements, Index, Refused
 from .leaves import Leaf, alike, complexity, elements_in, is_formula_of_reads, is_nested, leaves_of
+from .merge_make import Places
 from .nodes import Cat, walk
 from .recognise import Template, recognise
 from .rules import RULES
@@ -80,6 +81,8 @@ class CutGraph(Graph):
             if leaf.node in self.leaves:
                 raise Refused("CB231", self.line(core.scores), name=role, reason="it is the same tensor as another one")
             self.add(leaf)
+            if role == "q":
+                self.packed = len(leaf.perm) == len("thd") and leaf.perm[-2] < leaf.perm[0]
 
     def add(self, leaf: Leaf) -> Leaf:
         """Register a leaf under a name of its own; a placeholder that is an argument keeps the argument's name."""
@@ -123,7 +126,8 @@ class CutGraph(Graph):
                     first = refused
                 continue
             self.choice = n
-            if choice is not None or len(template.outputs[0][1]) == len("bhid"):
+            apart = len(template.axes[template.roles["q"]]) if self.packed else len("bhid")
+            if choice is not None or len(template.outputs[0][1]) == apart:
                 return template
             merged = n if merged is None else merged
         if merged is not None:
@@ -221,7 +225,9 @@ class CutElements(Elements):
             return False
         if isinstance(found, Read):  # of several views of one tensor, the one that is easiest to address
             own = Leaf(node, "", tuple(range(len(index)))).read(self.algebra, index)
-            return grown or complexity(own.index) >= complexity(found.index)
+            mine, its = complexity(own.index), complexity(found.index)
+            part = any(x.node.op == "call_function" and elements_in(x.node) > elements_in(node) for x in operands)
+            return grown or mine > its or (mine == its and not part)
         return grown or not is_formula_of_reads(found)
 
     def _leaf_at(self, node: Any, index: Index) -> Expr:
@@ -249,22 +255,12 @@ def with_names(t: Template, names: Mapping[str, str]) -> Template:
     return replace(t, score=renamed(t.score), mask=optional(t.mask), sink=optional(t.sink), divisor=optional(t.divisor))
 
 
-# Copies that depend on strides: where an extent is 1, fewer are needed.
-_COPIES = frozenset(("clone", "contiguous", "alias", "_assert_tensor_metadata"))
-
-
 def aligned(one: Graph, other: Graph) -> dict[Any, Any]:
     """Nodes of one trace -> those of another of the same code, but for copies. Raises NotUnified when it ran others."""
-    left, right = ([n for n in graph.nodes if _name(graph, n) not in _COPIES] for graph in (one, other))
-    if [_name(one, n) for n in left] != [_name(other, n) for n in right]:
+    left, right = Places(one), Places(other)
+    if left.operators != right.operators:
         raise NotUnified("other operators run at other sizes")
-    return dict(zip(left, right, strict=True))
-
-
-def _name(graph: Graph, node: Any) -> str:
-    if node.op != "call_function":
-        return str(node.op)
-    return graph.op_name(node).removeprefix("_unsafe_")
+    return dict(zip(left.nodes, right.nodes, strict=True))
 
 
 def graph_lists(expr: Expr) -> int:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .attention import Attention, TensorInput
+from .attention import Attention, Paging, TensorInput
 from .core import Core
 from .dropin_body import Body, NoDropIn
 from .dropin_derived import CALL, Derived, argument_names, call_function
+from .dropin_padding import FUNCTION, Padding, functions, statement
 from .dropin_sizes import variants_of
 from .program import Program
 from .trace import flatten_outputs
@@ -33,6 +34,7 @@ class DropIn:
     program: Program  # the user's function, whose place it takes
     name: str
     derived: Derived | None = None
+    paged: bool = False  # the kernel takes k and v in pages, and their table behind the inputs
 
     def run(self, inputs: Sequence[Any], kernel: Callable[..., Any]) -> list[Any]:
         """The outputs on these arguments with that kernel. Raises what either raises."""
@@ -45,23 +47,37 @@ class DropIn:
             return flatten_outputs(scope[self.name](*own, *inputs, kernel=kernel))
 
 
-def drop_in(core: Core, attention: Attention, notes: Sequence[str] = (), derived: Derived | None = None) -> DropIn:
-    """The file. `notes` are added to its docstring; `derived` is a tensor that the kernel takes after the inputs.
-    Raises NoDropIn, and what tracing raises.
+def drop_in(
+    core: Core,
+    attention: Attention,
+    notes: Sequence[str] = (),
+    derived: Derived | None = None,
+    padding: Padding | None = None,
+    paged: bool = False,
+) -> DropIn:
+    """The file. `notes` are added to its docstring; `derived` is a tensor that the kernel takes after the inputs, and
+    `padding` its widths where they are not the spec's. `paged`: it takes the caches themselves for k and v, and the
+    table of their pages after the inputs. Raises NoDropIn, and what tracing raises.
     """
     program = core.whole.program
     arguments = argument_names(program.tensor_names)
-    taken = {"module", "kernel", "torch", "F", "device", *arguments}
+    taken = {"module", "kernel", "torch", "F", "device", FUNCTION, *arguments}
     taken |= {CALL, *derived.names} if derived is not None else set()
     try:
         variants = variants_of(core, taken)
         call = "kernel(" if derived is None else f"{CALL}(kernel, "
-        body = Body(core, attention, variants, arguments, taken | set(variants.names), call)
+        body = Body(core, attention, variants, arguments, taken | set(variants.names), call, paged)
         lines = body.lines()
     except NotUnified as error:
         raise NoDropIn(str(error)) from None
     return DropIn(
-        _file(core, attention, body, lines, notes, derived), core, attention, program, _name(program), derived
+        _file(core, attention, body, (*statement(padding), *lines), notes, derived, padding),
+        core,
+        attention,
+        program,
+        _name(program),
+        derived,
+        paged,
     )
 
 
@@ -102,6 +118,7 @@ def _file(
     lines: Sequence[str],
     notes: Sequence[str],
     derived: Derived | None,
+    padding: Padding | None,
 ) -> str:
     program = core.whole.program
     file = Path(program.path).name
@@ -109,7 +126,9 @@ def _file(
     name = _name(program)
     own = ["module"] if program.module is not None else []
     parameters = [*own, *body.arguments, "*", "kernel"]
-    given = [i.name for i in attention.inputs] + ([derived.name] if derived is not None else [])
+    paging = attention.paging if body.paged else None
+    given = [i.name for i in attention.inputs] + ([paging.table] if paging is not None else [])
+    given += [derived.name] if derived is not None else []
     fixed = [
         f"{n} = {v!r}"
         for n, v in zip(program.names, program.arguments, strict=True)
@@ -120,17 +139,20 @@ def _file(
         "",
         f"``kernel({', '.join(given)})`` returns o [B, H, Sq, Dv]. It is called with",
         "",
-        *(f"- {i.name}: {shape_text(i)}, {i.dtype}{_where(i)}" for i in attention.inputs),
+        *(_described(i, paging) for i in attention.inputs),
+        *(_table_lines(paging) if paging is not None else []),
         *([f"- {derived.name}: {derived.what}"] if derived is not None else []),
         "",
         "Strides are as they come: use `.contiguous()` in `kernel` if it needs that.",
         *([f"As in the example: {', '.join(fixed)}."] if fixed else []),
+        *([padding.note(attention)] if padding is not None else []),
         *notes,
         '"""',
         "",
         "import torch",
         "import torch.nn.functional as F",
         *(_functions(derived, attention) if derived is not None else []),
+        *functions(padding, attention),
         "",
         "",
         f"def {name}({', '.join(parameters)}):",
@@ -139,7 +161,11 @@ def _file(
     code = [_INDENT + line for line in lines] + [f"{_INDENT}return {_result(core, body)}"]
     tail = _class(program.entry, body.arguments) if module else []
     text = "\n".join([*head, *code, *tail]) + "\n"
-    return text if "F." in "\n".join(code) else text.replace("import torch.nn.functional as F\n", "")
+    return (
+        text
+        if padding is not None or "F." in "\n".join(code)
+        else text.replace("import torch.nn.functional as F\n", "")
+    )
 
 
 def _functions(derived: Derived, attention: Attention) -> list[str]:
@@ -182,6 +208,20 @@ def shape_text(item: TensorInput) -> str:
         letters = [have.get(a, a) for a in item.axes]
         axes = ["1" if letter not in letters else axes[letters.index(letter)] for letter in "bhid"]
     return f"[{', '.join(axes)}]"
+
+
+def _described(item: TensorInput, paging: Paging | None) -> str:
+    if paging is None or item.role not in ("k", "v"):
+        return f"- {item.name}: {shape_text(item)}, {item.dtype}{_where(item)}"
+    name, width = (paging.k, "D") if item.role == "k" else (paging.v, "Dv")
+    return f"- {item.name}: [pages, Hkv, {paging.size}, {width}], {item.dtype}: {name} where it is"
+
+
+def _table_lines(paging: Paging) -> list[str]:
+    where = f"row j % {paging.size} of page {paging.table}[b, j // {paging.size}]"
+    return [
+        f"- {paging.table}: [B, Sk // {paging.size}], {paging.dtype}: key j of sequence b is {where}",
+    ]
 
 
 def _where(item: TensorInput) -> str:

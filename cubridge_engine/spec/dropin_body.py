@@ -16,6 +16,7 @@ from .cut_graph import CutGraph, node_line
 from .dropin_ops import INFIX, write
 from .dropin_sizes import Point, Variants
 from .leaves import Leaf
+from .paging import paging_of
 from .trace import Graph
 
 _MOST_LITERALS = 64  # a constant of the spec with more elements is no literal
@@ -36,6 +37,7 @@ class Body:
     arguments: Sequence[str]
     taken: set[str]
     kernel: str = "kernel("  # how the kernel's call begins
+    paged: bool = False  # the kernel takes the caches and their table for k and v
     text_of: dict[Any, str] = field(default_factory=dict[Any, str])  # node -> name, or expression used once
     infix: set[Any] = field(default_factory=set[Any])
     out: list[str] = field(default_factory=list[str])
@@ -59,7 +61,7 @@ class Body:
         live = self._live(cuts, calls)
         self.users |= {n: [u for u in n.users if u in live or u.op == "output"] for n in live}
         for output, cut in calls.items():
-            for leaf in cut.leaves.values():
+            for leaf in self._computed(cut):
                 self.leaves.add(leaf.node)
                 self.users[leaf.node].append(output)  # what stood between them is not written
         for node in self.graph.nodes:
@@ -72,7 +74,7 @@ class Body:
     def _live(self, cuts: Sequence[CutGraph], calls: Mapping[Any, CutGraph]) -> set[Any]:
         found: set[Any] = set()
         todo = [n for n in self.graph.outputs if self.graph.is_node(n)]
-        todo += [leaf.node for cut in cuts for leaf in cut.leaves.values()]
+        todo += [leaf.node for cut in cuts for leaf in self._computed(cut)]
         while todo:
             node = todo.pop()
             if node not in found:
@@ -80,6 +82,10 @@ class Body:
                 if node not in calls:
                     todo.extend(node.all_input_nodes)
         return found
+
+    def _computed(self, cut: CutGraph) -> list[Leaf]:
+        """The inputs of a core that are computed for its call: not k and v where the kernel finds them in pages."""
+        return [leaf for leaf in cut.leaves.values() if not self.paged or leaf.role not in ("k", "v")]
 
     def _name_inputs(self) -> None:
         names = dict(zip(self.graph.names, self.arguments, strict=True))
@@ -148,10 +154,12 @@ class Body:
 
     def _call(self, output: Any, cut: CutGraph) -> None:
         """The kernel's call, and the way from its [B, H, S, D] to the node's own axes."""
-        inputs = [self._placed(cut, name, axes) for name, axes in ((i.name, i.axes) for i in self._inputs(cut))]
+        caches = self._caches(cut) if self.paged else {}
+        inputs = [caches.get(i.role) or self._placed(cut, i.name, i.axes) for i in self._inputs(cut)]
+        inputs += [caches["table"]] if caches else []
         self.said = None
         self._comment(cut.core.sum)
-        self.done |= {leaf.node for leaf in cut.leaves.values()}
+        self.done |= {leaf.node for leaf in self._computed(cut)}
         self.done.add(output)
         name = self._fresh(output, "o")
         call = f"{self.kernel}{', '.join(inputs)})"
@@ -165,6 +173,21 @@ class Body:
         self.out.append(f"{name} = {call}")
         self.text_of[output] = name
 
+    def _caches(self, cut: CutGraph) -> dict[str, str]:
+        """The caches for k and v, as [pages, Hkv, rows, D], and the table of their pages. Raises NoDropIn."""
+        found, templates = self.core.whole.read(self.core.whole.model)
+        paging = paging_of(cut, templates[found.cuts.index(cut)])
+        if paging is None:
+            raise NoDropIn("one of its attentions has no pages")
+        texts = {"table": self.value(self._argument(paging.table))}
+        for role, name, order in (("k", paging.k, paging.k_order), ("v", paging.v, paging.v_order)):
+            text = self.value(self._argument(name))
+            texts[role] = text if list(order) == sorted(order) else f"{text}.permute({', '.join(map(str, order))})"
+        return texts
+
+    def _argument(self, name: str) -> Any:
+        return next(n for n in self.graph.nodes if self.graph.input_name(n) == name)
+
     def _inputs(self, cut: CutGraph) -> list[TensorInput]:
         """The attention's inputs under the names that this call has for them."""
         return [replace(i, name=n) for i, n in zip(self.attention.inputs, cut.names, strict=True)]
@@ -172,13 +195,16 @@ class Body:
     def _placed(self, cut: CutGraph, name: str, axes: Sequence[str]) -> str:
         leaf = cut.leaf(name)
         if leaf is None:
-            placeholder = next(n for n in self.graph.nodes if self.graph.input_name(n) == name)
-            text = self.value(placeholder)
+            text = self.value(self._argument(name))
         else:
             text = self._place(leaf)
         letters = {"hk": "h", "j": "i"}
         have = [letters.get(a, a) for a in axes]
         if "d" in have:
+            order = [letter for letter in "bhid" if letter in have]
+            if order != have:  # heads before batches, rows before heads: the kernel is given [B, H, S, D]
+                text += f".permute({', '.join(str(have.index(letter)) for letter in order)})"
+                have = order
             for n, letter in enumerate("bh"):
                 if letter not in have:
                     text += f".unsqueeze({n})"
@@ -212,12 +238,19 @@ class Body:
     def _constant(self, node: Any) -> str:
         name = self.graph.input_name(node) or ""
         target = self.graph.targets.get(name, "")
-        if target.startswith("user."):
+        if target.startswith("user.") and self._is_owned(target.removeprefix("user.")):
             return path_text(target.removeprefix("user."))
         data = self.graph.constants[name]
         if data.numel() > _MOST_LITERALS:
             raise NoDropIn(f"the spec makes a constant tensor of {data.numel()} elements that no module owns")
         return f"torch.tensor({data.tolist()}, dtype={data.dtype}, device=device)".replace("inf", 'float("inf")')
+
+    def _is_owned(self, path: str) -> bool:
+        """True when the user's module has that tensor: one it keeps in a dict has a name in the trace only."""
+        found = self.core.whole.program.module
+        for name in path.split(".") if found is not None else ():
+            found = getattr(found, name, None)
+        return found is not None or self.core.whole.program.module is None
 
     def _expression(self, node: Any) -> str:
         op = self.graph.op_name(node)

@@ -140,7 +140,9 @@ def _select(t: Texts) -> str:
 
 @writer("cat")
 def _cat(t: Texts) -> str:
-    return f"torch.cat(({listed(t['tensors'])}), dim={t['dim']})"
+    tensors = listed(t["tensors"])
+    one = isinstance(t["tensors"], list) and len(t["tensors"]) == 1
+    return f"torch.cat(({tensors}{',' if one else ''}), dim={t['dim']})"
 
 
 @writer("split_with_sizes")

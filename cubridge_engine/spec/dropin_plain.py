@@ -1,4 +1,6 @@
-"""The drop-in of a spec that is the attention alone, for a kernel that takes a tensor which the spec does not have."""
+"""The drop-in of a spec that is the attention alone, for a kernel that takes a tensor which the spec does not have, or
+is wider than the spec.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +11,74 @@ from pathlib import Path
 from .attention import Attention, TensorInput
 from .dropin import DropIn, shape_text
 from .dropin_derived import Derived, argument_names
+from .dropin_padding import FUNCTION, Padding, functions, statement
 from .program import Program
 
 _ORDER = {"q": "bhid", "k": ("b", "hk", "j", "d"), "v": ("b", "hk", "j", "d"), "o": "bhid", "lse": "bhi"}
 
 
-def plain_drop_in(program: Program, attention: Attention, derived: Derived, notes: Sequence[str] = ()) -> DropIn:
-    """The file: `attention` with the spec's tensors as arguments, which makes the tensor and calls the kernel.
+def plain_drop_in(
+    program: Program,
+    attention: Attention,
+    derived: Derived | None,
+    notes: Sequence[str] = (),
+    padding: Padding | None = None,
+) -> DropIn:
+    """The file: `attention` with the spec's tensors as arguments, which makes the tensor `derived`, if there is one,
+    and calls the kernel, whose widths `padding` gives where they are not the spec's.
 
     `notes` are added to its docstring.
     """
-    names = argument_names([i.name for i in attention.inputs], {"kernel", "torch", derived.name, *derived.names})
+    made = {derived.name, *derived.names} if derived is not None else set[str]()
+    names = argument_names([i.name for i in attention.inputs], {"kernel", "torch", "F", FUNCTION, *made})
     lines = [
-        *_head(program, attention, derived, notes),
+        *_head(program, attention, derived, padding, notes),
         "",
         "import torch",
+        *(["import torch.nn.functional as F"] if padding is not None else []),
+        *(["", *derived.source.splitlines()] if derived is not None else []),
+        *functions(padding, attention),
         "",
-        *derived.source.splitlines(),
         "",
-        "",
-        f"def attention({', '.join(names)}, *, kernel, {derived.name}=None):",
-        f'    """The computation of {program.entry}. Calls with the same lengths and inputs of the mask may share',
-        f"    `{derived.name}`, the result of {derived.function}; None builds it for this call.",
-        '    """',
-        *(f"    {line}" for line in _body(attention, derived, names)),
+        f"def attention({', '.join(names)}, *, kernel{f', {derived.name}=None' if derived is not None else ''}):",
+        *(
+            f"    {line}"
+            for line in (*_summary(program, derived), *statement(padding), *_body(attention, derived, names))
+        ),
     ]
     return DropIn("\n".join(lines) + "\n", None, attention, program, "attention", derived)
 
 
-def _head(program: Program, attention: Attention, derived: Derived, notes: Sequence[str]) -> list[str]:
-    given = ", ".join([*(i.name for i in attention.inputs), derived.name])
-    returns = "(o [B, H, Sq, Dv], lse [B, H, Sq])" if _returns_lse(attention) else "o [B, H, Sq, Dv]"
+def _summary(program: Program, derived: Derived | None) -> list[str]:
+    if derived is None:
+        return [f'"""The computation of {program.entry}."""']
     return [
-        f'"""{program.entry} of {Path(program.path).name}, computed by a kernel that follows {derived.name}.',
+        f'"""The computation of {program.entry}. Calls with the same lengths and inputs of the mask may share',
+        f"`{derived.name}`, the result of {derived.function}; None builds it for this call.",
+        '"""',
+    ]
+
+
+def _head(
+    program: Program,
+    attention: Attention,
+    derived: Derived | None,
+    padding: Padding | None,
+    notes: Sequence[str],
+) -> list[str]:
+    given = ", ".join([*(i.name for i in attention.inputs), *([derived.name] if derived is not None else [])])
+    returns = "(o [B, H, Sq, Dv], lse [B, H, Sq])" if _returns_lse(attention) else "o [B, H, Sq, Dv]"
+    what = f"computed by a kernel that follows {derived.name}" if derived is not None else "computed by a kernel"
+    return [
+        f'"""{program.entry} of {Path(program.path).name}, {what}.',
         "",
         f"``kernel({given})`` returns {returns}. It is called with",
         "",
         *(f"- {i.name}: {shape_text(_four(i))}, {i.dtype}" for i in attention.inputs),
-        f"- {derived.name}: {derived.what}",
+        *([f"- {derived.name}: {derived.what}"] if derived is not None else []),
         "",
         "Strides are as they come: use `.contiguous()` in `kernel` if it needs that.",
+        *([padding.note(attention)] if padding is not None else []),
         *notes,
         '"""',
     ]
@@ -62,7 +92,7 @@ def _four(item: TensorInput) -> TensorInput:
     return item if item.role == "operand" else replace(item, axes=tuple(_ORDER[item.role]))
 
 
-def _body(attention: Attention, derived: Derived, names: Sequence[str]) -> list[str]:
+def _body(attention: Attention, derived: Derived | None, names: Sequence[str]) -> list[str]:
     lines: list[str] = []
     by_role: dict[str, str] = {}
     for item, name in zip(attention.inputs, names, strict=True):
@@ -73,11 +103,12 @@ def _body(attention: Attention, derived: Derived, names: Sequence[str]) -> list[
         if moved != name:
             lines.append(f"{name} = {moved}")
     name_of = {i.name: n for i, n in zip(attention.inputs, names, strict=True)}
-    lines += [
-        f"if {derived.name} is None:",
-        f"    {derived.name} = {derived.call(name_of, by_role['q'], by_role['k'])}",
-    ]
-    call = f"kernel({', '.join([*names, derived.name])})"
+    given = list(names)
+    if derived is not None:
+        made = derived.call(name_of, by_role["q"], by_role["k"])
+        lines += [f"if {derived.name} is None:", f"    {derived.name} = {made}"]
+        given.append(derived.name)
+    call = f"kernel({', '.join(given)})"
     if not _returns_lse(attention):
         return [*lines, f"return {_back(call, attention.outputs[0].axes, 'bhid')}"]
     results = [_back(o.role, o.axes, _ORDER[o.role]) for o in attention.outputs]

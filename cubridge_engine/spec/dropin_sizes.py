@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from .core import Core, Values
 from .cut_graph import aligned
 from .lengths import FreeLength, Point, multilinear, points
 from .trace import Graph
+from .unify import NotUnified
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,30 @@ class Variants:
     def formula(self, at: Mapping[Point, int]) -> str:
         """A number that is `at` at the variants, as text over the names of the lengths.
 
-        Numbers are sums of lengths and products of two of them, each times a whole number.
+        Numbers are sums of lengths and products of two of them, each times a whole number, or a product of more.
+        Raises NotUnified for what may be neither.
         """
+        factors = [n for n in range(len(self.lengths)) if at[frozenset((n,))] != at[frozenset[int]()]]
+        if len(factors) > 2 and _is_product(self.lengths, factors, at):
+            constant = at[frozenset[int]()] // math.prod(self.lengths[n] for n in factors)
+            text = " * ".join(self.names[n] for n in factors)
+            return text if constant == 1 else f"{constant} * {text}"
         form = multilinear(self.lengths, at)
+        pairs = {frozenset(pair) for pair, _ in form.pairs}
+        if any({frozenset(p) for p in combinations(three, 2)} <= pairs for three in combinations(factors, 3)):
+            raise NotUnified("a size is made of more than two lengths")
         terms = [(c, f"{self.names[i]} * {self.names[j]}") for (i, j), c in form.pairs]
         terms += [(c, self.names[i]) for i, c in form.single]
         return _sum(terms, form.constant)
+
+
+def _is_product(lengths: Values, factors: Sequence[int], at: Mapping[Point, int]) -> bool:
+    """True where the number is a constant times the product of these lengths, wherever it is known."""
+    whole = math.prod(lengths[n] for n in factors)
+    constant, rest = divmod(at[frozenset[int]()], whole)
+    return not rest and all(
+        value == constant * math.prod(lengths[n] + (n in point) for n in factors) for point, value in at.items()
+    )
 
 
 def _sum(terms: Sequence[tuple[int, str]], constant: int) -> str:

@@ -188,13 +188,22 @@ def leaves_of(graph: Graph, operand: Any, row_axis: int, feature_axis: int, role
 
 
 def alike(choices: Sequence[Sequence[Leaf]]) -> list[Leaf]:
-    """Of each list the last leaf that has as many axes as one of all the others; simply the last where none has."""
+    """Of each list the last leaf that has as many axes as one of all the others; simply the last where none has.
+
+    The most axes win that are longer than 1; of equally many the arguments as they are.
+    """
     common = set[int]().union(*({len(leaf.perm) for leaf in some} for some in choices))
+    found: list[list[Leaf]] = []
     for axes in sorted(common, reverse=True):
         chosen = [[leaf for leaf in some if len(leaf.perm) == axes] for some in choices]
         if all(chosen):
-            return [some[-1] for some in chosen]
-    return [some[-1] for some in choices]
+            found.append([some[-1] for some in chosen])
+
+    def rank(leaves: list[Leaf]) -> tuple[int, bool]:
+        long = sum(n > 1 for leaf in leaves for n in leaf.own_shape())
+        return long, all(leaf.node.op == "placeholder" for leaf in leaves)
+
+    return max(found, key=rank, default=[some[-1] for some in choices])
 
 
 def _is_apart(algebra: Algebra, shape: list[int], index: Index) -> bool:

@@ -93,6 +93,9 @@ def free_lengths(program: Program) -> tuple[FreeLength, ...]:
     ones = [(t, 0) for t, shape in enumerate(shapes) if len(shape) > 2 and shape[0] == 1]
     if ones and runs(_changed(shapes, [(ones, 3)])):
         found.insert(0, FreeLength(tuple(ones), 1))
+    # One query, as in decoding: it may be more.
+    single = [(0, a) for a, n in enumerate(shapes[0]) if 0 < a < len(shapes[0]) - 1 and n == 1]
+    found += [FreeLength((one,), 1) for one in single if runs(_changed(shapes, [([one], 1 + _STEP)]))]
     together = [(list(f.axes), f.base + _STEP + 2 * n) for n, f in enumerate(found)]
     return tuple(found) if runs(_changed(shapes, together)) else ()
 
@@ -173,9 +176,43 @@ def real_arguments(
                 if empty_rows:
                     new.view(-1, shape[-1])[0] = False
             made.append(new)
+        elif (axis := cumulative_axis(program.example, example)) is not None:
+            end = shapes_at(program, lengths, values)[axis[0]][axis[1]]
+            made.append(_cumulative(example, shape[0], end, generator))
         else:
-            made.append(_integers(example, shape))
+            made.append(_within(_integers(example, shape), example, program, lengths, values))
     return made
+
+
+def _within(new: Any, example: Any, program: Program, lengths: Sequence[FreeLength], values: Sequence[int]) -> Any:
+    """Integers that may number the first axis of a tensor in the example (the pages of a cache) still do."""
+    most = int(example.max()) if example.numel() else 0
+    for tensor, shape in zip(program.example, shapes_at(program, lengths, values), strict=True):
+        if tensor.dtype.is_floating_point and tensor.dim() > 2 and shape[0] <= most < tensor.shape[0]:
+            new = new % shape[0]
+    return new
+
+
+def cumulative_axis(tensors: Sequence[Any], one: Any) -> Axis | None:
+    """The axis whose rows `one` divides into sequences, where it holds cumulative lengths: whole numbers that start at
+    0, never fall, and end at the length of the first axis of a float tensor. None where it does not.
+    """
+    if one.dim() != 1 or one.numel() < 2 or one.dtype.is_floating_point or one.dtype.itemsize < 4:
+        return None
+    if int(one[0]) or bool((one[1:] < one[:-1]).any()) or not int(one[-1]):
+        return None
+    end = int(one[-1])
+    first = ((n, a) for a in (0, 1, 2) for n, t in enumerate(tensors) if t.dim() > a + 1 and t.shape[a] == end)
+    return next((x for x in first if tensors[x[0]].dtype.is_floating_point), None)
+
+
+def _cumulative(example: Any, count: int, end: int, generator: Any) -> Any:
+    """Cumulative lengths of ``count - 1`` sequences, some of them perhaps empty, of `end` rows together."""
+    import torch
+
+    inner = torch.randint(0, end + 1, (max(count - 2, 0),), generator=generator).sort().values
+    ends = torch.tensor([0, end])
+    return torch.cat([ends[:1], inner, ends[1:]])[-count:].to(example.dtype)
 
 
 def _numbers(example: Any, shape: tuple[int, ...], generator: Any) -> Any:

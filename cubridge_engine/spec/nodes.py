@@ -262,18 +262,29 @@ class Algebra:
         atoms, const = self.affine(expr)
         return expr if list(atoms) == [expr] else self.build(atoms, const)
 
-    def _split(self, expr: Expr, divisor: int) -> tuple[dict[Expr, int], Expr]:
+    def _split(self, expr: Expr, divisor: int) -> tuple[dict[Expr, int], Expr, tuple[int, int] | None]:
+        """`expr` as divisor * whole + rest, and the bounds of the rest. Coefficients near a multiple are split where
+        that decides the quotient: ``i * 79`` by 80 is ``i`` whole and ``-i``, as in a shift by views.
+        """
         atoms, const = self.affine(expr)
         whole = {k: v // divisor for k, v in atoms.items() if v % divisor == 0}
-        return whole, self.build({k: v for k, v in atoms.items() if v % divisor}, const)
+        rest = self.build({k: v for k, v in atoms.items() if v % divisor}, const)
+        span = self.bounds(rest)
+        if span and span[0] // divisor == span[1] // divisor:
+            return whole, rest, span
+        nearest = {k: (2 * v + divisor) // (2 * divisor) for k, v in atoms.items()}
+        near = self.build({k: v - nearest[k] * divisor for k, v in atoms.items()}, const)
+        span = self.bounds(near)
+        if span and span[0] // divisor == span[1] // divisor:
+            return {k: v for k, v in nearest.items() if v}, near, span
+        return whole, rest, None
 
     def floordiv(self, expr: Expr, divisor: int) -> Expr:
         """expr // divisor, by ranges where they decide it."""
         if divisor == 1:
             return expr
-        whole, rest = self._split(expr, divisor)
-        span = self.bounds(rest)
-        if span and span[0] // divisor == span[1] // divisor:
+        whole, rest, span = self._split(expr, divisor)
+        if span:
             return self.build(whole, span[0] // divisor)
         return self.add(self.build(whole, 0), Call("floordiv", (rest, Const(divisor))))
 
@@ -281,9 +292,8 @@ class Algebra:
         """expr % divisor, by ranges where they decide it."""
         if divisor == 1:
             return ZERO
-        _, rest = self._split(expr, divisor)
-        span = self.bounds(rest)
-        if span and span[0] // divisor == span[1] // divisor:
+        _, rest, span = self._split(expr, divisor)
+        if span:
             return self.add(rest, Const(-(span[0] // divisor) * divisor))
         return Call("mod", (rest, Const(divisor)))
 

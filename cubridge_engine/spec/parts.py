@@ -158,7 +158,7 @@ def _weights(el: Elements, over: list[Expr], under: list[Expr], key: str, value:
     for f in [g for g in over if g not in gates]:
         row_constant = isinstance(f, Call) and f.op == "exp" and any(isinstance(e, Reduce) for e in walk(f))
         if f is not exps[0] and not row_constant and f != Const(1.0):
-            raise Refused("CB234", None, op=describe(f))
+            raise Refused("CB259" if key in variables(f) else "CB234", None, op=describe(f))
     argument = exps[0].args[0]
     totals = [z for z in under if any(isinstance(e, Reduce) for e in walk(z))]
     logs = [

@@ -15,6 +15,7 @@ from ..ir.text_expr import parse_expr
 from ..source import read_bytes
 from .attention import Attention, TensorInput, TensorOutput
 from .check import CheckFailed, check_and_settle
+from .data_dependent import data_dependent
 from .elements import Elements, Refused, deep_recursion
 from .flex_capture import with_captured
 from .flex_run import FlexCall, left_out, watching
@@ -86,7 +87,9 @@ def read_spec(
 _TRACES = 9
 
 # Refusals that may only mean that the attention is a part of the function.
-_PERHAPS_A_PART = frozenset(f"CB{n}" for n in (221, 222, 224, 226, 227, 228, 229, 230, 231, 232, 233, 234, 242, 253))
+_PERHAPS_A_PART = frozenset(
+    f"CB{n}" for n in (221, 222, 224, 226, 227, 228, 229, 230, 231, 232, 233, 234, 242, 253, 259, 260)
+)
 
 
 def _read(program: Program, head_dim: int | None) -> tuple[Attention, Program, Core | None]:
@@ -281,6 +284,8 @@ class Reader:
             random = op in ("bernoulli", "rand", "rand_like", "randn", "randn_like", "native_dropout")
             if random or (op == "dropout" and a.get("train") and a.get("p")):
                 raise self.refuse(Refused("CB220", graph.line(node)))
+            if op in ("_local_scalar_dense", "item") and node.users:
+                raise SpecError(data_dependent(self.program, graph.line(node)))
 
     def untraceable(self, error: BaseException) -> SpecError:
         text = f"{type(error).__name__} {error}"
@@ -288,8 +293,9 @@ class Reader:
         cause: BaseException | None = error
         while line is None and cause is not None:
             line, cause = raised_line(self.program.path, cause), cause.__cause__ or cause.__context__
-        code = "CB223" if re.search(r"[Dd]ata-?[Dd]ependent|Could not guard|local_scalar", text) else "CB243"
-        return SpecError(make(code, self.span(line or self.program.line), reason=brief(error)))
+        if re.search(r"[Dd]ata-?[Dd]ependent|Could not guard|local_scalar", text):
+            return SpecError(data_dependent(self.program, line))
+        return SpecError(make("CB243", self.span(line or self.program.line), reason=brief(error)))
 
     def skeleton(self, graph: Graph, t: Template, lines: Mapping[str, Line]) -> Attention:
         """The layouts and dtypes, from the example; the mathematics comes from the plan's own readings."""
@@ -402,7 +408,9 @@ class Reader:
         if self.program.made_up:
             notes.append(make("CB209", span, shapes=self.program.made_up))
         if plan.fixed:
-            notes.append(make("CB240", span, sizes=_show_sizes(plan.fixed), reason=self.why_fixed(plan, failure)))
+            one = plan.fixed == {"B": 1} and "b" not in attention.input("q").axes
+            reason = "q, k and v have no axis of batches" if one else self.why_fixed(plan, failure)
+            notes.append(make("CB240", span, sizes=_show_sizes(plan.fixed), reason=reason))
         # No shared KV heads is the usual case and not worth a note; equal lengths are a limit people run into.
         notes += [make("CB241", span, left=a, right=b) for a, b in plan.equal if (a, b) == ("Sq", "Sk")]
         notes += [make("CB245", span, less=a, more=b) for a, b in plan.ordered]
@@ -428,6 +436,8 @@ def _why_fixed(failure: Exception | None) -> str:
         return f"at {failure.sizes} it computes something else ({failure.reason})"
     if isinstance(failure, NotUnified):
         return str(failure)
+    if isinstance(failure, IndexError):
+        return f"a table of the spec ends there ({failure})"
     if failure is None:
         return "its code uses these numbers"
     if "broadcast" in str(failure) or "must match" in str(failure) or "expand" in str(failure):

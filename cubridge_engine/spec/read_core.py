@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..diagnostics import Diagnostic, make
-from .attention import Attention, Cut, TensorInput
+from .attention import Attention, Cut, Paging, TensorInput
 from .check_whole import check_whole
 from .core import Core, find_core
 from .core_plans import core_plans
@@ -15,6 +15,7 @@ from .cut import ancestors
 from .cut_graph import CutGraph, node_line
 from .elements import Elements, Refused
 from .inputs import make_inputs
+from .paging import paging_of
 from .program import Program, SpecError, brief
 from .read import Reader, outputs_text
 from .recognise import Template
@@ -89,7 +90,22 @@ class CoreReader(Reader):
         assert isinstance(graph, CutGraph)
         plain = super().skeleton(graph, t, lines)
         inputs = tuple(replace(item, computed=_computed(graph, item)) for item in plain.inputs)
-        return replace(plain, inputs=inputs, cut=_cut(self.core))
+        paging = self.paging(graph, t)
+        return replace(plain, inputs=inputs, cut=_cut(self.core, ("k", "v") if paging else ()), paging=paging)
+
+    def paging(self, graph: CutGraph, t: Template) -> Paging | None:
+        """Where k and v lie, if in pages. Raises SpecError for a table that only torch understands."""
+        found = paging_of(graph, t)
+        if found is None:
+            return None
+        program = self.core.whole.program
+        table = program.example[program.tensor_names.index(found.table)]
+        if bool((table < 0).any()):
+            line = graph.use_line(t.roles["k"])
+            raise SpecError(make("CB258", self.span(line or program.line), table=found.table))
+        names = self.program.tensor_names
+        copied = sum(self.program.example[names.index(t.roles[role])].nbytes for role in "kv")
+        return replace(found, dtype=str(table.dtype).removeprefix("torch."), bytes=copied)
 
     def at_plan(self, skeleton: Attention, plan: Plan, first: Template) -> Attention:
         """As for any reading; an operand's own sizes are those at the lengths of the plan."""
@@ -102,7 +118,10 @@ class CoreReader(Reader):
             if not plan.longest and name not in plan.fixed:
                 # Tracing looks up no data; only a run says that the table ends there.
                 beyond = {**plan.check_at[0], "Sq": end + 1, "Sk": end + 1}
-                reference(self.program, make_inputs(attention, beyond))
+                try:
+                    reference(self.program, make_inputs(attention, beyond))
+                except IndexError:
+                    raise IndexError(f"what {name} is looked up in has {end} entries") from None
         return attention
 
     def annotate(self, attention: Attention, plan: Plan, graph: Graph, failure: Exception | None) -> Attention:
@@ -120,13 +139,21 @@ class CoreReader(Reader):
         """Head counts are those of the weights; tensors without an axis of heads have one head."""
         if plan.fixed.keys() <= {"H", "Hkv"}:
             one = set(plan.fixed.values()) == {1} and self.core.whole.program.module is None
+            if one and "H" not in plan.fixed:
+                return "all heads read the same keys"
+            if not one and self.core.whole.program.module is None:
+                return "the example has this many heads, and no other number was found to work"
             return "q, k and v have no axis of heads" if one else "the weights of the module have this many heads"
         return super().why_fixed(plan, failure)
 
     def notes(self, attention: Attention) -> list[Diagnostic]:
         """CB235 for what is computed before, CB237 for each operand among it."""
-        computed = [item for item in attention.inputs if item.computed]
+        pages = attention.paging
+        computed = [i for i in attention.inputs if i.computed and (pages is None or i.role not in ("k", "v"))]
         notes: list[Diagnostic] = []
+        if pages is not None:
+            k, v, table, size = pages.k, pages.v, pages.table, pages.size
+            notes.append(make("CB257", attention.input("k").span, k=k, v=v, table=table, size=size, bytes=pages.bytes))
         if computed:
             what = ", ".join(f"{item.name} ({item.computed.split(':')[0]})" for item in computed)
             notes.append(make("CB235", computed[0].span, what=what))
@@ -143,12 +170,13 @@ def _computed(graph: CutGraph, item: TensorInput) -> str:
     return leaf.what if leaf is not None else ""
 
 
-def _cut(core: Core) -> Cut:
+def _cut(core: Core, in_place: Sequence[str]) -> Cut:
+    """What stays around the core; roles `in_place` are not computed at all."""
     found = core.whole.read(core.whole.model)[0]
     before: set[Any] = set()
     after: set[Any] = set()
     for cut in found.cuts:
-        before |= ancestors([leaf.node for leaf in cut.leaves.values()])
+        before |= ancestors([leaf.node for leaf in cut.leaves.values() if leaf.role not in in_place])
         after |= set(_following(cut))
     return Cut(len(found.cuts), _lines(found.graph, before - after), _lines(found.graph, after))
 

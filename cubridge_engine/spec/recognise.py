@@ -76,7 +76,7 @@ def _qk_product(x: Expr, key: str) -> Reduce:
     if not found:
         raise Refused("CB228", None, reason="the scores do not contain a product q k^T")
     if len(found) > 1:
-        raise Refused("CB229", None, op="a second product inside the scores")
+        raise Refused("CB260", None, count=len(found))
     return next(iter(found))
 
 
@@ -113,7 +113,7 @@ def _q_and_k(product: Reduce, key: str, inputs: Sequence[str]) -> tuple[Read, Re
     return reads[0], reads[1]
 
 
-def _roles(q: Read, k: Read, key: str, feature: str) -> dict[str, str]:
+def _roles(q: Read, k: Read, key: str, feature: str, packed: bool) -> dict[str, str]:
     """Names of the output variables: i by the place of j in k, h by sharing, b before h otherwise."""
     j_axis = k.index.index(Var(key))
     if len(q.index) != len(k.index) or q.index.index(Var(feature)) != k.index.index(Var(feature)):
@@ -123,7 +123,9 @@ def _roles(q: Read, k: Read, key: str, feature: str) -> dict[str, str]:
     shared = [n for n in rest if k.index[n] != q.index[n]]
     if len(shared) > 1 or len(rest) > 2:
         raise Refused("CB230", None, name=k.tensor, reason="its batch and head indices differ from those of q")
-    order = ["b", "h"][: len(rest)] if len(rest) == 1 or not shared or shared[0] == rest[1] else ["h", "b"]
+    order = ["b", "h"] if not shared or shared[0] == rest[-1] else ["h", "b"]
+    if len(rest) == 1:  # packed rows of heads [T, H, D], and heads that share K and V, are heads of one batch
+        order = ["h"] if shared or packed or j_axis < rest[0] else ["b"]
     for axis, role in [(j_axis, "i"), *zip(rest, order, strict=True)]:
         at = q.index[axis]
         if isinstance(at, Var):
@@ -147,7 +149,7 @@ def _assemble(el: Elements, main: Parts, whole: list[Parts]) -> Template:
             raise Refused("CB231", graph.use_line(read.tensor), name=read.tensor, reason="it is not an argument")
     if Var(main.key) not in k.index or Var(product.var) not in k.index or Var(product.var) not in q.index:
         raise Refused("CB230", graph.use_line(k.tensor), name=k.tensor, reason="its key or feature axis is cut up")
-    names = _roles(q, k, main.key, product.var)
+    names = _roles(q, k, main.key, product.var, graph.packed)
     rename: dict[Expr, Expr] = {Var(old): Var(new) for old, new in names.items() if not old.startswith("axis ")}
     rename[Var(main.key)] = Var("j")
     axis_role = {int(old.split()[1]): new for old, new in names.items() if old.startswith("axis ")}

@@ -16,10 +16,17 @@ Sizes = dict[str, int]
 
 
 class HasMask(Protocol):
-    """What `plans` needs of a template."""
+    """What `reach_of` needs of a template."""
 
     score: Expr
     mask: Expr | None
+
+
+class HasAxes(HasMask, Protocol):
+    """What `plans` needs of a template."""
+
+    roles: dict[str, str]
+    axes: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -93,10 +100,12 @@ def _whole(node: ast.expr) -> int | None:
     return None
 
 
-def plans(example: Sizes, template: HasMask, numbers: list[int]) -> Iterator[Plan]:
+def plans(example: Sizes, template: HasAxes, numbers: list[int]) -> Iterator[Plan]:
     """Plans for a spec whose example has these sizes, most general first. `numbers` are those the spec mentions."""
     reach = reach_of(template)
-    for lengths, heads, step, batch in _MODES:
+    batches = "b" in template.axes[template.roles["q"]]
+    for lengths, heads, step, by_batch in _MODES:
+        batch = "one" if by_batch == "free" and not batches else by_batch
         if lengths == "equal" and example["Sq"] != example["Sk"]:
             continue
         if lengths == "more keys" and example["Sq"] > example["Sk"]:

@@ -106,6 +106,7 @@ class Graph:
         self.types: dict[str, str] = {}
         self.qkv_like: frozenset[str] = frozenset()
         self.flex = False  # flex_attention was called
+        self.packed = False  # q of three axes is [T, H, D] where the user has it
         self.idle: tuple[Line, ...] = ()  # where a dropout that drops nothing was called
         self._node_type = torch.fx.Node
         self._input: dict[Any, str] = {}
@@ -123,11 +124,17 @@ class Graph:
                     self.weights.add(node.name)
                 self.targets[node.name] = str(spec.target)
             self.types[self._input[node]] = self.kind_of(node)
+        self.outputs: list[Any] = []
+        self.refresh()
+        self.input_shapes = {name: tuple(int(n) for n in node.meta["val"].shape) for node, name in self._input.items()}
+
+    def refresh(self) -> None:
+        """Take up what a rewriting changed: nodes, what they depend on, outputs."""
+        self.nodes = list(self.nodes[0].graph.nodes)
         for node in self.nodes:
             own = frozenset((self._input[node],)) if node in self._input else frozenset[str]()
             self._dependence[node] = own.union(*(self._dependence[n] for n in node.all_input_nodes))
-        self.outputs: list[Any] = list(self.nodes[-1].args[0])
-        self.input_shapes = {name: tuple(int(n) for n in node.meta["val"].shape) for node, name in self._input.items()}
+        self.outputs = list(self.nodes[-1].args[0])
 
     def is_node(self, value: Any) -> bool:
         """True for a graph node, False for a number or None."""

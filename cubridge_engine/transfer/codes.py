@@ -17,7 +17,10 @@ register(
         "CB302": Row(
             E,
             "the spec's values have width {dv} and its keys width {d}; this kernel has one head dimension for both",
-            "pad v to the width of k, or choose a kernel with separate widths",
+            (
+                "choose a kernel with separate widths, as the bundled flash_fwd_scalar and flash_fwd_sm80 have, or pad "
+                "v (or q and k) with zeros to one width in the spec"
+            ),
         ),
         "CB303": Row(
             N,
@@ -57,7 +60,7 @@ register(
         "CB310": Row(
             N,
             "rows whose keys are all masked: the spec gives {spec}, the kernel keeps its own convention ({kernel})",
-            "ask for `--empty-rows exact` to get the spec's values there",
+            "choose --empty-rows exact to get the spec's values there",
         ),
         "CB311": Row(
             E,
@@ -103,6 +106,13 @@ register(
             E,
             "the spec returns a log-sum-exp, and its weights are no softmax",
             "return the output only",
+        ),
+        "CB321": Row(
+            E,
+            "k and v lie in pages of `{k}` and `{v}`, and kernel {kernel} cannot look rows up in `{table}`: {why}; "
+            "gathering them first would copy {bytes} bytes in the example for each call",
+            "start from a kernel with stride arguments that copies rows of K and V up to their number; to accept the "
+            "copy, gather before the call and pass k and v as arguments of the spec",
         ),
         "CB320": Row(
             E,

@@ -29,6 +29,7 @@ class Draft:
     reserved: frozenset[str] = frozenset()  # names the file uses, not to be given to new parameters
     alpha: float = 1.0  # natural = alpha * s, once the scale is bound
     tile_lists: bool = True  # False: the text has no place for a loop over a list of tiles
+    pages: bool = True  # False: the text has no place where rows of K and V can be looked up in a table
     tiles: TileList | None = None  # the list that the loop walks, and its name as an operand
     tiles_name: str = ""
     mask: Expr | None = None  # the spec's mask that is left for the mask rules (a finite fill goes into the score)

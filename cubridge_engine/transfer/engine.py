@@ -9,7 +9,7 @@ from ..ir.nodes import Kernel, Opaque
 from ..spec.attention import Attention
 from .draft import Draft
 from .model import TransferResult
-from .rules import RULES
+from .rules import RULES, Rule
 from .semantics import NotAttention, semantics_of, walk_ops
 
 
@@ -20,14 +20,18 @@ def transfer(
     empty_rows: str = "keep",
     reserved: Collection[str] = (),
     tile_lists: bool = True,
+    pages: bool = True,
+    rules: Collection[str] | None = None,
 ) -> TransferResult:
     """Change `kernel` to compute `attention`.
 
     `empty_rows` is 'keep' (a row without a key keeps the kernel's value, with a note) or 'exact'. `reserved` are the
     identifiers of the kernel's file: new parameters get other names. With `tile_lists` the loop walks a list of tiles
-    where a range of keys would visit empty ones; False where the kernel's text has no place for that. The target is an
-    executable program over the same tiles and pipeline. `bindings` says what to pass for the kernel's own scale and
-    switches. Never raises: a refusal is a diagnostic with an error and `target` None.
+    where a range of keys would visit empty ones; False where the kernel's text has no place for that; `pages` says
+    the same of rows that are looked up in a table. `rules` names the only rules to apply (None: all of them); a target
+    made without one is right only if verifying says so. The target is an executable program over the same tiles and
+    pipeline. `bindings` says what to pass for the kernel's own scale and switches. Never raises: a refusal is a
+    diagnostic with an error and `target` None.
     """
     for op in walk_ops(kernel.body):
         if isinstance(op, Opaque) and op.writes:
@@ -37,13 +41,15 @@ def transfer(
         if sem.issues:
             raise NotAttention(sem.issues[0])
         names = frozenset(reserved)
-        return _apply_rules(Draft(kernel, kernel, attention, sem, empty_rows, names, tile_lists=tile_lists))
+        tile_lists = tile_lists and attention.paging is None  # a caller makes a list from k itself, not from its pages
+        draft = Draft(kernel, kernel, attention, sem, empty_rows, names, tile_lists=tile_lists, pages=pages)
+        return _apply_rules(draft, RULES if rules is None else tuple(r for r in RULES if r.name in rules))
     except NotAttention as why:
         return TransferResult(None, diagnostics=(make("CB308", kernel.origin.span, kernel=kernel.name, why=str(why)),))
 
 
-def _apply_rules(draft: Draft) -> TransferResult:
-    for rule in RULES:
+def _apply_rules(draft: Draft, rules: tuple[Rule, ...]) -> TransferResult:
+    for rule in rules:
         draft = rule.apply(draft)
         if draft.refused:
             return TransferResult(None, draft.bindings, draft.binding_texts, draft.steps, draft.diagnostics)

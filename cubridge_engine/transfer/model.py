@@ -88,6 +88,16 @@ class WalkEdit(Edit):
 
 
 @dataclass(frozen=True, slots=True)
+class PagedEdit(Edit):
+    """Rows of k and v are looked up in the table `tensor`: row r of batch b is row ``r % size`` of page
+    ``tensor[b, r // size]``, and the kernel's batch strides of k and v are those of a page.
+    """
+
+    tensor: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class StateEdit(Edit):
     """Initial value of the row state `role` (m or l), in the kernel's unit."""
 
@@ -125,6 +135,7 @@ class Operand:
     stride_params: tuple[str, ...]
     span: Span | None = None
     tiles: TileList | None = None  # the operand is not an argument of the spec: the caller makes it from the mask
+    page: int = 0  # it is the table of the pages of k and v, of so many rows; 0: it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,5 +181,7 @@ class TransferResult:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The new tensor parameters, in signature order; those with `tiles` are made by the caller."""
+        """The new tensor parameters, in signature order; those with `tiles` are made by the caller, one with `page` is
+        the table of the pages of k and v.
+        """
         return tuple(edit.operand for _, edit in self.edits if isinstance(edit, ParamEdit))

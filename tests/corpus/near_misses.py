@@ -16,7 +16,7 @@ from cubridge_engine.ir.text_expr import print_expr
 from cubridge_engine.spec import Attention, evaluate_attention, make_inputs
 from cubridge_engine.verify.derive import choose_heads
 
-ROW, KEY, HEAD = Var("i"), Var("j"), Var("h")
+ROW, KEY, HEAD, BATCH = Var("i"), Var("j"), Var("h"), Var("b")
 KV_HEADS, SQ, SK = Var("Hkv"), Var("Sq"), Var("Sk")
 LARGE_NEGATIVE = Const(-1e30)
 
@@ -115,10 +115,22 @@ class _Changes:
         if isinstance(e, Call) and e.op == "floordiv":
             yield Call("mod", e.args)
 
+    def table_shifted(self, e: Expr) -> Iterator[Expr]:
+        """The neighbour of a looked up column; the last one stays."""
+        if not isinstance(e, Read):
+            return
+        for a, (at, axis) in enumerate(zip(e.index, self.axes[e.tensor], strict=True)):
+            if axis.isdigit() and int(axis) > 1 and not isinstance(at, Const):
+                yield Read(e.tensor, (*e.index[:a], call("min", at + 1, int(axis) - 1), *e.index[a + 1 :]))
+
     def another_head(self, e: Expr) -> Iterator[Expr]:
         if isinstance(e, Read) and HEAD in e.index:
             index = tuple(HEAD % 2 if x == HEAD else x for x in e.index)
             yield Read(e.tensor, index)
+
+    def another_batch(self, e: Expr) -> Iterator[Expr]:
+        if isinstance(e, Read) and BATCH in e.index:
+            yield Read(e.tensor, tuple(Const(0) if x == BATCH else x for x in e.index))
 
 
 def near_misses(attention: Attention) -> list[NearMiss]:
@@ -134,6 +146,8 @@ def near_misses(attention: Attention) -> list[NearMiss]:
         ("operand axes swapped", changes.transposed),
         ("distance", changes.distance),
         ("head of an operand", changes.another_head),
+        ("column of a table", changes.table_shifted),
+        ("batch of an operand", changes.another_batch),
     )
     found: dict[tuple[Any, ...], NearMiss] = {}
 

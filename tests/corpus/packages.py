@@ -29,7 +29,7 @@ PINS: dict[str, tuple[str, ...]] = {
     "vit-pytorch": ("vit-pytorch==1.26.14", "einops==0.8.2"),
     "timm": ("timm==1.0.31", "huggingface_hub==2.4.0", "safetensors==0.8.0", "pyyaml==6.0.4", "tqdm==4.70.1"),
     "fla": ("fla-core==0.6.0", "einops==0.8.2"),
-    "litgpt": ("litgpt==0.5.13",),
+    "litgpt": ("litgpt==0.5.13", "pyyaml==6.0.4"),
     "transformers": (
         "transformers==5.24.0",
         "huggingface_hub==2.4.0",

@@ -25,6 +25,7 @@ NAMES = (
     "own heads by modulo",
     "own sink zero column",
     "own random eviction",
+    "own shaw",
 )
 
 

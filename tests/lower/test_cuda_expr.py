@@ -119,6 +119,8 @@ def test_comparisons_that_look_like_a_template_get_parentheses():
     assert print_cuda(parse_expr("j < 3 & i > 4"), SCOPE) == "(col < 3) && (row > 4)"
     assert print_cuda(parse_expr("j < 3 & i < 4"), SCOPE) == "col < 3 && row < 4"
     assert print_cuda(parse_expr("j < 3 & i < 4 & j >= 1"), SCOPE) == "(col < 3 && row < 4) && (col >= 1)"
+    # col<...>(...) would be a call
+    assert print_cuda(parse_expr("j < i - (i < 1) | j > (i < 2) + i"), SCOPE).count("(col") == 2
 
 
 def test_the_constants_of_the_file_are_used():

@@ -41,12 +41,17 @@ MORE = {
         "fill": "0.0",
         "empty_rows": "computed",
     },
+    "heads_from_the_end": {"head_map": "1 - h % 2"},
+    "tiles_of_an_image": {"mask": "i % 16 % 4 + i // 16 % 2 * 4 >= j % 16 // 4 + j // 16 % 2 * 4"},
+    "window_of_each_head": {"mask": "j >= i - where(h < 1, 3, 9) & j <= i + where(h < 1, 3, 9)"},
+    "table_from_the_middle": {"score": "s * 0.125 + table[j - i + 160, h]", "operands": ("table:320,H:float16",)},
     "evicted_per_head": {
         "score": "s * 0.125 + slopes[h] * float(j - i)",
         "mask": "j <= i & i < last[b, h, j]",
         "operands": ("last:B,H,Sk:int32", "slopes:H"),
     },
 }
+SM90_CASES = ("gemma2", "alibi", "gpt_oss", "documents")
 SCALAR_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "finite_fill", "padding")
 
 
@@ -78,13 +83,17 @@ def adapted(kernel, name):
 
 @pytest.mark.parametrize(
     ("kernel", "name"),
-    [*(("flash_fwd_sm80", n) for n in (*CASES, *MORE)), *(("flash_fwd_scalar", n) for n in SCALAR_CASES)],
+    [
+        *(("flash_fwd_sm80", n) for n in (*CASES, *MORE)),
+        *(("flash_fwd_scalar", n) for n in SCALAR_CASES),
+        *(("flash_fwd_sm90_plain", n) for n in SM90_CASES),
+    ],
 )
 def test_the_adapted_text_means_the_spec(kernel, name):
     attention, result, lowered = adapted(kernel, name)
-    got, diagnostics = read_back(lowered.text, result.target, result.bindings, relift)
+    got, diagnostics = read_back(lowered.text, result.target, result.bindings, relift, result.operands)
     assert diagnostics == ()
-    sizes = {"B": 2, "H": 4, "Hkv": 2, "Sq": 70, "Sk": 150, "D": 64}
+    sizes = {"B": 2, "H": 4, "Hkv": 2, "Sq": original(kernel)[0].kernel.Br + 6, "Sk": 150, "D": 64}  # two Q tiles
     tensors = tensors_for(attention, sizes)
     want, _, dead = formula(attention, tensors, sizes)
     given = {role: tensors[role] for role in "qkv"}

@@ -325,6 +325,20 @@ def test_the_drop_in_passes_the_right_tensors(name: str, reading: Callable[..., 
     np.testing.assert_allclose(got[0].numpy(), want[0].numpy(), atol=2e-5)
 
 
+def test_the_kernel_is_given_batches_before_heads(reading: Callable[..., SpecResult]) -> None:
+    """Keys of the first batch for all: what the user calls batches shares K and V, as heads do."""
+    result = reading(
+        "import torch\n\n\ndef attention(q, k, v):\n    k, v = k[:1], v[:1]\n"
+        "    return (q @ k.transpose(-1, -2) / 4).softmax(-1) @ v\n\n\n"
+        "def example_inputs():\n    return tuple(torch.randn(2, 4, 24, 16) for _ in range(3))\n"
+    )
+    assert result.attention is not None, [d.message for d in result.diagnostics]
+    assert result.core is not None
+    program = result.core.whole.program
+    got = drop_in(result.core, result.attention).run(program.example, exact(result.attention))
+    np.testing.assert_allclose(got[0].numpy(), reference(program, program.example)[0].numpy(), atol=2e-5)
+
+
 def test_arguments_made_like_a_mask_keep_its_fill(reading: Callable[..., SpecResult]) -> None:
     """Numbers of the spread of 0 and the least float32 would be a mask that no dtype but float32 can hold."""
     text = block("s = q @ k.mT / 4 + fill; o = s.softmax(-1) @ v").replace("(self, x)", "(self, x, fill)")

@@ -31,6 +31,7 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
     "causal_bottom_right": ("s / 8.0", BOTTOM_RIGHT, "-inf", "h", None, "nan"),
     "causal_sdpa": ("s / 8.0", "j <= i", "-inf", "h", None, "none"),
     "cross_attention_lse": ("s / 8.0", None, "-inf", "h", None, "none"),
+    "decode_kv_cache": ("s / 8.0", "j < lengths[b]", "-inf", GQA, None, "none"),
     "document_mask": ("s / 8.0", "document_ids[b, i] == document_ids[b, j] & j <= i", "-inf", "h", None, "none"),
     "flex_chunked_softcap": ("20.0 * tanh(s / 160.0)", "i // 64 == j // 64 & i >= j", "-inf", GQA, None, "zero"),
     "gemma2_softcap_window": (
@@ -63,6 +64,9 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
         None,
         "zero",
     ),
+    "packed_documents": ("s / 8.0", "sequence[i] == sequence[j] & j <= i", "-inf", GQA, None, "none"),
+    "paged_kv_cache": ("s / 8.0", "j < lengths[b]", "-inf", GQA, None, "none"),
+    "mla_192_128": ("s / sqrt(192.0)", BOTTOM_RIGHT, "-inf", "h", None, "nan"),
     "per_head_loop": ("s / 8.0", "j <= i", "-inf", GQA, None, "none"),
     "prefix_lm": ("s / 8.0", "j < 40 | j <= i", "-inf", "h", None, "none"),
     "relu_attention": ("relu(s / 8.0)", "j <= i", "0.0", "h", None, "none"),
@@ -71,6 +75,8 @@ MEANING: dict[str, tuple[str, str | None, str, str, str | None, str]] = {
     "sdpa_with_bias": ("s / 8.0 + pair_bias[h, i, j]", None, "-inf", "h", None, "none"),
     "shared_question": ("s / 8.0", "j <= i & i < last_row[b, j]", "-inf", "h", None, "nan"),
     "sigmoid_attention": ("sigmoid(s / 8.0 - log(float(Sk)))", BOTTOM_RIGHT, "0.0", "h", None, "computed"),
+    "speculative_decode": ("s / 8.0", "j <= i + lengths[b] - Sq", "-inf", GQA, None, "nan"),
+    "siglip_head_72": ("s / sqrt(72.0)", None, "-inf", "h", None, "none"),
     "streaming_llm": (
         "s / 8.0",
         f"{BOTTOM_RIGHT} & (i + Sk - Sq - j < 96 | j < 4)",

@@ -10,7 +10,7 @@ import pytest
 
 from cubridge_engine.ir.expr import Const
 from cubridge_engine.ir.text_expr import parse_expr, print_expr
-from cubridge_engine.spec import SpecResult
+from cubridge_engine.spec import SpecResult, evaluate_attention
 from cubridge_engine.spec.nodes import Algebra
 from cubridge_engine.spec.normalisers import peel_weight
 
@@ -176,3 +176,12 @@ def test_only_exact_zeros_become_a_mask() -> None:
     ):
         found = peel_weight(algebra, parse_expr(text))
         assert (found.mask is not None) == masked, text
+
+
+@pytest.mark.parametrize("change", ["w = F.relu(s) / T", "w = (1 + s) ** 2; w = w / w.sum(-1, keepdim=True)"])
+def test_without_any_key_there_is_nothing_to_divide(change: str, read: Callable[..., SpecResult]) -> None:
+    """torch's product over no keys is 0; the sum over no keys by its divisor, 0 / 0, would not be."""
+    attention = read(weights(change)).attention
+    assert attention is not None
+    arrays = [np.ones((1, 2, n, 4)) for n in (3, 0, 0)]
+    assert np.array_equal(evaluate_attention(attention, arrays)[0], np.zeros((1, 2, 3, 4)))

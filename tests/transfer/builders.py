@@ -6,9 +6,17 @@ from pathlib import Path
 
 from cubridge_engine.ir.expr import NEG_INF
 from cubridge_engine.ir.text_expr import parse_expr
-from cubridge_engine.spec.attention import Attention, TensorInput, TensorOutput
+from cubridge_engine.spec.attention import Attention, Paging, TensorInput, TensorOutput
 
 FLASH = (Path(__file__).parents[1] / "ir" / "flash.cuir").read_text()
+
+_AXES = [f"{t}_{a}" for t in "kv" for a in ("b", "h", "row")]
+# The same with stride parameters of K and V.
+STRIDED = FLASH.replace(
+    "  strides q =",
+    "".join(f'  param {n} {name} : "long long" : stride:{name.replace("_", ".")}\n' for n, name in enumerate(_AXES, 7))
+    + "  strides k = k_b | k_h | k_row\n  strides v = v_b | v_h | v_row\n  strides q =",
+)
 
 
 def make_attention(
@@ -26,8 +34,9 @@ def make_attention(
     specialised=None,
     normaliser="softmax",
     divisor=None,
+    pages=None,
 ):
-    """`operands` are texts ``name:axes[:dtype]`` with axes like ``1,H,Sq,Sk``."""
+    """`operands` are texts ``name:axes[:dtype]`` with axes like ``1,H,Sq,Sk``, `pages` a text ``table:rows``."""
     kv = tuple({"h": "hk", "i": "j"}.get(a, a) for a in axes)
     inputs = [TensorInput(n, n, axes if n == "q" else kv, dtype, p) for p, n in enumerate("qkv")]
     for text in operands:
@@ -52,7 +61,13 @@ def make_attention(
         {},
         specialised or {},
         divisor=parse_expr(divisor) if divisor else None,
+        paging=None if pages is None else paging(*pages.split(":")),
     )
+
+
+def paging(table, rows, dtype="int32"):
+    """Caches [pages, rows, Hkv, D] named k_cache and v_cache, of which gathering would copy 4096 bytes."""
+    return Paging(table, int(rows), "k_cache", "v_cache", (0, 2, 1, 3), (0, 2, 1, 3), dtype, 4096)
 
 
 def tensors_for(attention, sizes, seed=0):

@@ -12,7 +12,7 @@ from cubridge_engine.ir.interp import execute
 from cubridge_engine.ir.text import parse_kernel, print_kernel
 from cubridge_engine.transfer import RULES, describe, semantics_of, transfer
 from cubridge_engine.transfer.tile_lists import build_tile_list
-from tests.transfer.builders import FLASH, formula, make_attention, tensors_for
+from tests.transfer.builders import FLASH, STRIDED, formula, make_attention, tensors_for
 
 OFF = "(Sk - Sq)"
 CAUSAL = f"j <= i + {OFF}"
@@ -133,6 +133,8 @@ def test_rule_example(rule):
     )
     if rule.name == "operands":
         kernel = parse_kernel(FLASH)
+    if rule.name == "paged":
+        kernel = parse_kernel(STRIDED)
     spec = dict(example.spec)
     policy = spec.pop("policy", "keep")
     operands = [spec.pop("operand")] if "operand" in spec else []

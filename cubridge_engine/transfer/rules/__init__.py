@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import empty_rows, head_map, interface, kv_range, mask, normaliser, operands, score, sink, tile_list
+from . import empty_rows, head_map, interface, kv_range, mask, normaliser, operands, paged, score, sink, tile_list
 from .rule import Example, Rule
 
 RULES: tuple[Rule, ...] = (
@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     sink.RULE,
     empty_rows.RULE,
     operands.RULE,
+    paged.RULE,
 )
 
 __all__ = ["RULES", "Example", "Rule"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...ir.expr import Expr, Read, free_vars, walk
-from ...ir.nodes import Alloc, Kernel
+from ...ir.nodes import Alloc, Kernel, Param
 from ...ir.text_expr import print_expr
-from ...spec.attention import TensorInput, TensorOutput
+from ...spec.attention import TensorInput, TensorOutput, widths_of
 from ..draft import Draft
 from ..model import Check
 from ..semantics import walk_ops
@@ -32,10 +32,16 @@ def element_types(kernel: Kernel) -> tuple[str, ...]:
     return _HALVES if kernel.family == "mma" else ("float32", *_HALVES)
 
 
+def tensor_pointer(kernel: Kernel) -> Param | None:
+    """The parameter that shows how the kernel writes a pointer to its elements: Q, or O where Q is a tensor map."""
+    pointers = {p.role: p for p in kernel.params if "*" in p.ctype or "&" in p.ctype}
+    return next((pointers[role] for role in ("q", "o") if role in pointers), None)
+
+
 def base_type(kernel: Kernel) -> str:
     """The element type of Q as written: ``__half``, ``float`` or a template parameter's name."""
-    q = next((p for p in kernel.params if p.role == "q"), None)
-    words = (q.ctype if q else "").replace("*", " ").replace("&", " ").split()
+    model = tensor_pointer(kernel)
+    words = (model.ctype if model else "").replace("*", " ").replace("&", " ").split()
     return next((w for w in words if w not in ("const", "__restrict__", "restrict", "volatile")), "")
 
 
@@ -78,17 +84,16 @@ def _dtype(draft: Draft) -> Draft:
 
 
 def _head_dim(draft: Draft) -> Draft:
-    fixed = draft.attention.specialised
-    want = fixed.get("D", draft.kernel.D)
-    dv = fixed.get("Dv", want)
-    if "dv" in draft.attention.input("v").axes or dv != want:
-        return draft.refuse("CB302", "function", dv=dv, d=want)
-    if want != draft.kernel.D:
-        size = shared_bytes(draft.kernel)
-        return draft.refuse(
-            "CB304", "function", want=want, have=f"D={draft.kernel.D}", bytes=size, kernel=draft.kernel.name
-        )
-    return draft
+    """Equal widths: a spec that is padded is handed over with the kernel's."""
+    have = draft.kernel.D, draft.kernel.Dv
+    want, dv = widths_of(draft.attention, have)
+    if (want, dv) == have:
+        return draft
+    if want != dv and have[0] == have[1]:
+        return draft.refuse("CB302", "function", dv=dv, d=want, kernel=draft.kernel.name)
+    size, said = shared_bytes(draft.kernel), f"D={have[0]}" if have[0] == have[1] else f"D={have[0]}, Dv={have[1]}"
+    wanted = want if want == dv else f"{want} with values of {dv}"
+    return draft.refuse("CB304", "function", want=wanted, have=said, bytes=size, kernel=draft.kernel.name)
 
 
 def _layouts(draft: Draft) -> Draft:

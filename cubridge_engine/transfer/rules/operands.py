@@ -16,7 +16,7 @@ from ..draft import Draft
 from ..model import Check, Operand, ParamEdit
 from ..semantics import walk_ops
 from ..tile_lists import Q_TILES, TileList
-from .interface import base_type, element_types
+from .interface import base_type, element_types, tensor_pointer
 from .rule import Example, Rule
 
 _CTYPES = {"float32": "float", "int32": "int", "int64": "long long", "bool": "bool"}
@@ -62,31 +62,38 @@ def _dtype(draft: Draft, item: TensorInput) -> str | None:
     return item.dtype if item.dtype in element_types(draft.kernel) else None
 
 
-def _add(draft: Draft, item: TensorInput, dtype: str, tiles: TileList | None = None) -> Draft:
+def new_parameter(
+    draft: Draft, item: TensorInput, dtype: str, tiles: TileList | None = None, page: int = 0
+) -> tuple[Kernel, ParamEdit]:
+    """The program with a parameter for `item` (a pointer, and its strides) at the end of its list."""
     kernel = draft.kernel
     name = unused_name(kernel, item.name, draft.reserved)
-    q = next(p for p in kernel.params if p.role == "q")
+    model = tensor_pointer(kernel)
+    assert model is not None, "a kernel writes its output through a pointer"
     strides, stride_names = _strides(kernel, name, item.axes)
     element = base_type(kernel) if dtype == "io" else _CTYPES.get(dtype) or _half_spelling(dtype)
     position = len(kernel.params)
-    params = [Param(name, _pointer_type(q.ctype, base_type(kernel), element), f"operand:{item.name}", position)]
+    params = [Param(name, _pointer_type(model.ctype, base_type(kernel), element), f"operand:{item.name}", position)]
     for stride in stride_names:
         role = f"stride:{item.name}.{stride.rsplit('_', 1)[1]}"
         params.append(Param(stride, _stride_type(kernel), role, position + len(params)))
-    operand = Operand(item.name, name, dtype, item.axes, strides, stride_names, item.span, tiles)
+    operand = Operand(item.name, name, dtype, item.axes, strides, stride_names, item.span, tiles, page)
     changed = replace(
         kernel,
         params=(*kernel.params, *params),
         tensors={**kernel.tensors, f"operand:{item.name}": strides},
     )
+    return changed, ParamEdit(operand, tuple(params))
+
+
+def _add(draft: Draft, item: TensorInput, dtype: str, tiles: TileList | None = None) -> Draft:
+    changed, edit = new_parameter(draft, item, dtype, tiles)
     read_back = [e for x in _expressions(draft) for e in walk(x) if isinstance(e, Read) and e.tensor == item.name]
     check = Check(
         "parameter-has-effect", bool(read_back), f"read as {print_expr(read_back[0])}" if read_back else "never read"
     )
     reason = f"{item.name} [{', '.join(item.axes)}] is read by the kernel"
-    return replace(draft, kernel=changed).step(
-        "operands", item.name, reason, ParamEdit(operand, tuple(params)), checks=(check,)
-    )
+    return replace(draft, kernel=changed).step("operands", item.name, reason, edit, checks=(check,))
 
 
 def unused_name(kernel: Kernel, name: str, reserved: Collection[str]) -> str:

@@ -17,6 +17,7 @@ _MODULES = (
     "vit_pytorch",
     "fla",
     "diffusers",
+    "litgpt",
 )
 
 
