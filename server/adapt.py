@@ -42,6 +42,9 @@ class Ready:
     level: str
     applicability: str
     base: bytes = b""
+    drop_in: str = ""  # the Python file around the kernel, '' where the kernel alone does what the spec does
+    drop_in_name: str = ""
+    model: str = ""  # who proposed a part of it; '' where the rules did all of it
 
 
 @dataclass(slots=True)
@@ -68,10 +71,10 @@ class Adaptations:
         ]
 
 
-async def adapt(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
-    """``workspace/executeCommand cubridge.adapt``. Returns the reply of docs/lsp-extensions.md."""
-    outcome = await job.run(ls, "adapt", argument)
-    text = outcome.result.get("text")
+async def adapt(ls: CubridgeServer, argument: Any = None, how: str = "adapt") -> dict[str, Any]:
+    """``workspace/executeCommand cubridge.adapt``. Returns the reply of docs/lsp-extensions.md. `how`: the job."""
+    outcome = await job.run(ls, how, argument)
+    text, drop_in = outcome.result.get("text"), str(outcome.result.get("drop_in") or "")
     if outcome.state != "done" or not isinstance(text, str):
         job.tell(ls, outcome)
         return outcome.reply() | {"delivered": "nothing"}
@@ -83,9 +86,13 @@ async def adapt(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
         str(outcome.result.get("level")),
         str(outcome.result.get("applicability")),
         outcome.base,
+        drop_in,
+        convert.drop_in_name(outcome.kernel, outcome.spec) if drop_in else "",
+        str((outcome.result.get("proposed") or {}).get("model", "")),
     )
     ls.adaptations.put(ready)
-    return outcome.reply() | await _deliver(ls, ready, TextIndex(outcome.base))
+    reply = outcome.reply() | {"drop_in_name": ready.drop_in_name}
+    return reply | await _deliver(ls, ready, TextIndex(outcome.base))
 
 
 async def _deliver(ls: CubridgeServer, ready: Ready, base: TextIndex) -> dict[str, Any]:
@@ -96,7 +103,9 @@ async def _deliver(ls: CubridgeServer, ready: Ready, base: TextIndex) -> dict[st
         answer = await ls.workspace_apply_edit_async(
             t.ApplyWorkspaceEditParams(edit=workspace_edit(ls, document, ready), label=_label(ready))
         )
-        return {"delivered": "edit" if answer.applied else "nothing"}
+        if not answer.applied:
+            return {"delivered": "nothing"}
+        return {"delivered": "edit"} | _beside(ls, ready, ready.kernel)
     return await _new_file(ls, ready)
 
 
@@ -136,7 +145,8 @@ def text_edits(index: TextIndex, new: str, encoding: Encoding) -> Iterator[t.Tex
 
 
 def _label(ready: Ready) -> str:
-    return f"CuBridge: adapt to {convert.base_name(ready.spec)}"
+    proposed = f", proposed by {ready.model}" if ready.model else ""
+    return f"CuBridge: adapt to {convert.base_name(ready.spec)}{proposed}"
 
 
 async def _new_file(ls: CubridgeServer, ready: Ready) -> dict[str, Any]:
@@ -151,7 +161,25 @@ async def _new_file(ls: CubridgeServer, ready: Ready) -> dict[str, Any]:
         await ls.window_show_document_async(t.ShowDocumentParams(uri=uri, take_focus=True))
     else:
         ls.window_show_message(t.ShowMessageParams(t.MessageType.Info, f"CuBridge wrote {path}"))
-    return {"delivered": "file", "written": uri}
+    return {"delivered": "file", "written": uri} | _beside(ls, ready, path)
+
+
+def _beside(ls: CubridgeServer, ready: Ready, kernel: str) -> dict[str, Any]:
+    """Write the drop-in, if there is one, to the folder of `kernel`; another text of that name stays, and is told."""
+    if not ready.drop_in:
+        return {}
+    path, text = Path(kernel).with_name(ready.drop_in_name), ready.drop_in.encode("utf-8", "surrogatepass")
+    try:
+        if not path.exists():
+            path.write_bytes(text)
+        elif path.read_bytes() != text:
+            raise FileExistsError(0, "another file of that name is there")
+    except OSError as error:
+        problem = make("CB076", name=path.name, problem=error.strerror or str(error))
+        ls.window_show_message(t.ShowMessageParams(t.MessageType.Error, f"CuBridge {problem.code}: {problem.message}"))
+        return {}
+    ls.window_show_message(t.ShowMessageParams(t.MessageType.Info, f"CuBridge wrote the drop-in {path}"))
+    return {"drop_in_written": convert.uri_of(str(path))}
 
 
 def write_beside(ready: Ready) -> str:

@@ -16,6 +16,7 @@ from cubridge_engine.source import Encoding
 
 from . import (
     adapt,
+    ask_model,
     capabilities,
     code_actions,
     code_lens,
@@ -73,6 +74,7 @@ class CubridgeServer(LanguageServer):
         self.documents = Documents(self._on_read)
         self.findings = Findings()
         self.adaptations = adapt.Adaptations()
+        self.agreed_hosts: set[str] = set()  # where the user agreed to send what a model is asked
         self.costs = Costs()
         self.meanings = spec_reading.Meanings()
         self.worker = engine.Worker()
@@ -246,6 +248,7 @@ FEATURES: tuple[tuple[str, Any, Any], ...] = (
 
 COMMANDS: dict[str, Any] = {
     "cubridge.adapt": adapt.adapt,
+    "cubridge.askModel": ask_model.ask_model,
     "cubridge.verify": verify.verify,
     "cubridge.showIr": show_ir.show_ir,
     "cubridge.irTree": ir_tree.ir_tree,

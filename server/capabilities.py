@@ -25,6 +25,7 @@ class Client:
     configuration: bool = False
     configuration_changes: bool = False
     watch_files: bool = False
+    llm_tag: bool = False  # shows that a code action is a model's
     diff_editor: bool = False  # shows an adaptation itself (our VS Code extension): hand it the text, edit nothing
 
 
@@ -61,6 +62,7 @@ def resolve(capabilities: t.ClientCapabilities) -> Client:
         configuration=bool(_get(capabilities, "workspace.configuration")),
         configuration_changes=bool(_get(capabilities, "workspace.did_change_configuration.dynamic_registration")),
         watch_files=bool(_get(capabilities, "workspace.did_change_watched_files.dynamic_registration")),
+        llm_tag=_get(capabilities, "text_document.code_action.tag_support") is not None,
         diff_editor=_flag(experimental, "cubridgeDiffEditor"),
     )
 

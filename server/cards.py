@@ -104,7 +104,7 @@ def loop_card(loop: nodes.For, kernel: Kernel, steps: Sequence[Step]) -> str:
     stages = max((op.slots for op in kernel.body if isinstance(op, nodes.Alloc) and op.space == "shared"), default=1)
     ring = f", {stages} stages of K and V in shared memory" if stages > 1 else ""
     step = f" by {loop.step}" if loop.step != 1 else ""
-    inside = [one for one in steps if one.section == "kv_loop" and one.phase not in ("setup", "sync")]
+    inside = [one for one in steps if one.section == "kv_loop" and one.phase not in ("setup", "sync") and not one.keeps]
     # Lines break between steps, never inside the name of one.
     names = dict.fromkeys(one.title.replace(" ", "\N{NO-BREAK SPACE}") for one in inside)
     chain = [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(" → ".join(names), 76)]
@@ -128,6 +128,7 @@ def _copy(op: nodes.Copy, context: Context) -> Words:
     size = op.rows * width * context.size(op.buffer)
     how = f"cp.async, {op.vector_bytes} bytes each" if op.is_async else "through registers"
     limit = f"; rows from {print_expr(op.limit)} on become 0" if op.limit is not None else ""
+    how += f", each row looked up in pages of {op.page} rows by {op.table}" if op.table else ""
     first = print_expr(op.row0)
     picture = [f"{op.tensor.upper()}[{first} .. +{op.rows}) × {width}  ──▶  {context.home(op.buffer, op.slot)}"]
     if buffer is not None:
@@ -233,6 +234,8 @@ def _store(op: nodes.StoreTile | nodes.StoreRow, context: Context) -> Words:
 
 
 def _wait(op: nodes.CpWait, _context: Context) -> Words:
+    if op.signal is not None:
+        return Words(f"until the TMA copies on mbarrier {print_expr(op.signal)} have landed", "mbarrier.try_wait")
     rest = "all of them" if op.pending == 0 else f"all but the newest {op.pending}"
     return Words(f"until {rest} of this thread's groups of copies have landed", f"cp.async.wait_group {op.pending}")
 

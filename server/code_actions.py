@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as t
 
-from . import adapt, convert, specs
+from . import adapt, ask_model, convert, specs
 from .code_lens import kernel_argument
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ async def code_action(ls: CubridgeServer, params: t.CodeActionParams) -> list[t.
     found = specs.nearest_first(await ls.specs(), document.path)[:MAX_SPECS]
     actions = [_apply(ls, document, ready) for ready in ls.adaptations.ready(document.path, document.data)]
     actions += [_command("Adapt this kernel to", ADAPT, "cubridge.adapt", document, view, spec) for spec in found]
+    actions += _with_model(ls, document, view)
     actions += [_command("Verify against", VERIFY, "cubridge.verify", document, view, spec) for spec in found]
     return [action for action in actions if _wanted(action, params.context.only)]
 
@@ -65,12 +66,36 @@ def _command(
     return t.CodeAction(title=title, kind=kind, command=t.Command(title=title, command=command, arguments=[argument]))
 
 
+def _with_model(ls: CubridgeServer, document: Document, view: KernelView) -> list[t.CodeAction]:
+    """Ask the model, where one is named and the rules have just refused: an action for each such spec."""
+    endpoint = ask_model.configured(ls)
+    if endpoint is None:
+        return []
+    actions: list[t.CodeAction] = []
+    for finding in ask_model.refused_before(ls, document.path, convert.sha256(document.data)):
+        spec = specs.SpecFile(finding.spec, "")
+        verb = f"Ask the model '{endpoint.model}' to adapt this kernel to"
+        action = _command(verb, ADAPT, "cubridge.askModel", document, view, spec)
+        actions.append(_tagged(ls, action))
+    return actions
+
+
+def _tagged(ls: CubridgeServer, action: t.CodeAction) -> t.CodeAction:
+    """`action` with the tag of LSP 3.18 for what a model wrote, where the client knows it."""
+    if ls.client.llm_tag:
+        action.tags = [t.CodeActionTag.LlmGenerated]
+    return action
+
+
 def _apply(ls: CubridgeServer, document: Document, ready: adapt.Ready) -> t.CodeAction:
+    proposed = f", proposed by {ready.model}" if ready.model else ""
     action = t.CodeAction(
-        title=f"Apply the adaptation to {convert.base_name(ready.spec)} (level {ready.level})",
+        title=f"Apply the adaptation to {convert.base_name(ready.spec)} (level {ready.level}{proposed})",
         kind=ADAPT,
         data={"kernel": document.uri, "spec": convert.uri_of(ready.spec), "version": document.version},
     )
+    if ready.model:
+        _tagged(ls, action)
     return action if ls.client.resolve_action_edit else resolve(ls, action)
 
 

@@ -32,8 +32,8 @@ ROWS: dict[str, Row] = {
     ),
     "CB076": Row(
         Severity.ERROR,
-        "The adapted kernel could not be written to {name}: {problem}.",
-        "Make the kernel's folder writable, or use `cubridge adapt -o OUT.cu`.",
+        "{name} could not be written: {problem}.",
+        "Make the kernel's folder writable, or move the file that is in the way; then adapt again.",
     ),
     "CB078": Row(
         Severity.ERROR,
@@ -54,6 +54,11 @@ ROWS: dict[str, Row] = {
         Severity.ERROR,
         "No kernel was found in the workspace.",
         "Open a folder with a .cu file that has a __global__ function, or start from an expert kernel.",
+    ),
+    "CB083": Row(
+        Severity.ERROR,
+        "No model was asked: nothing may be sent to {host} before you agree to it.",
+        "Ask again, and choose Send when you are told what leaves this machine.",
     ),
     "CB077": Row(
         Severity.ERROR,

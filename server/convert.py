@@ -126,6 +126,11 @@ def diagnostic_of(found: Diagnostic, text_of: TextOf, encoding: Encoding, *, rel
     )
 
 
+def drop_in_name(kernel: str, spec: str) -> str:
+    """The file of the Python around an adapted kernel, as the header of the adapted text names it."""
+    return f"{Path(kernel).stem}_{Path(spec).stem}_drop_in.py"
+
+
 def base_name(path: str) -> str:
     """The file name of a path, as titles and messages show it."""
     return Path(path).name

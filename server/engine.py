@@ -6,16 +6,27 @@ NumPy, which the server does not need to answer ``initialize``.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cubridge_engine.diagnostics import Diagnostic, Related, Severity, Span, diagnostic_from_json, make
-from cubridge_engine.jobs import AsyncWorker
+from cubridge_engine.diagnostics import (
+    Diagnostic,
+    Related,
+    Severity,
+    Span,
+    diagnostic_from_json,
+    diagnostic_to_json,
+    make,
+)
+from cubridge_engine.jobs import AsyncWorker, JobOutcome
+from cubridge_engine.jobs import Worker as JobWorker
+from cubridge_engine.propose.config import KEY_VARIABLES
 from cubridge_engine.source import SourceFile, parse
 
-from . import reuse
+from . import reuse, wording
 from .reuse import Lifts
 
 if TYPE_CHECKING:
@@ -26,6 +37,7 @@ if TYPE_CHECKING:
     from .phases import Step
 
 _OPENING = frozenset({"for_statement", "while_statement", "do_statement", "if_statement"})
+LOG = logging.getLogger(__name__)
 MAX_RELATED = 12
 SLICE_S = 0.3  # of lifting pending kernels, before a newer text gets its turn
 OnProgress = Callable[[str, float, str], None]  # stage, fraction 0..1, message
@@ -174,7 +186,7 @@ def _candidates(source: SourceFile) -> dict[str, tuple[reuse.Piece, ...]]:
 def _lift(source: SourceFile, name: str, uses: tuple[reuse.Piece, ...], lifts: Lifts) -> Lifted:
     from cubridge_engine.lift import lift
 
-    return lifts.put(source, name, uses, lift(source, kernel=name, remember=False))
+    return lifts.put(source, name, uses, lift(source, kernel=name, remember=False, anchors=False))
 
 
 def _reading(
@@ -213,7 +225,7 @@ def _grouped(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     for group in groups.values():
         first, *others = sorted(group, key=lambda item: item.span.start if item.span else 0)
         also = tuple(Related(item.span, "here too") for item in others[:MAX_RELATED] if item.span)
-        result.append(replace(first, related=(*first.related, *also)))
+        result.append(wording.of_editor(replace(first, related=(*first.related, *also))))
     return tuple(result)
 
 
@@ -259,7 +271,7 @@ def _view(source: SourceFile, lifted: Lifted, kernel: Kernel, uses: tuple[reuse.
 # Options a caller may pass on to a job; they are those of the command line.
 OPTIONS = (
     *("archs", "bindings", "empty_rows", "entry", "head_dim", "kernel_name"),
-    *("rounds", "seed", "use_gpu", "use_simulator"),
+    *("outputs", "rounds", "seed", "use_gpu", "use_simulator"),
 )
 
 
@@ -304,7 +316,9 @@ class Worker:
     """The worker process, as jobs of the editor see it. It starts with the first job."""
 
     def __init__(self) -> None:
-        self._worker = AsyncWorker()
+        # The worker runs specs, which are the user's code: a key for a model is not for it.
+        self._worker = AsyncWorker(JobWorker(env=dict.fromkeys(KEY_VARIABLES, "")))
+        self._waiting = 0  # jobs that are running or queued
 
     async def run(
         self,
@@ -316,23 +330,51 @@ class Worker:
         memory_limit_bytes: int,
     ) -> JobResult:
         """Run `job` (a task of the worker). Cancelling the awaiting task kills the worker process at once."""
-        outcome = await self._worker.submit(
-            job,
-            {
-                **({"kernel": given.kernel} if given.kernel else {}),
-                "spec": given.spec,
-                "texts": dict(given.texts),
-                **given.options,
-            },
-            on_progress=on_progress,
-            timeout_s=time_limit_s,
-            memory_bytes=memory_limit_bytes,
-        )
+        if self._waiting:
+            on_progress("start", 0.0, "waiting for the job before it")
+        elif self._worker.worker.pid is None:
+            on_progress("start", 0.0, "starting the engine")
+        self._waiting += 1
+        try:
+            outcome = await self.outcome(job, params_of(given), on_progress, time_limit_s, memory_limit_bytes)
+        finally:
+            self._waiting -= 1
         if outcome.value is None:
+            LOG.error("%s ended without a result: %s", job, _log_text(outcome))
             return JobResult({}, outcome.diagnostics, crashed=True)
-        found = tuple(diagnostic_from_json(item) for item in outcome.value.get("diagnostics", ()))
-        return JobResult(outcome.value, found, crashed=False)
+        return in_editor_words(outcome.value)
+
+    async def outcome(
+        self,
+        task: str,
+        params: Mapping[str, Any],
+        on_progress: OnProgress,
+        time_limit_s: float,
+        memory_limit_bytes: int,
+    ) -> JobOutcome:
+        """Run one task with its own parameters, and say how it ended."""
+        return await self._worker.submit(
+            task, params, on_progress=on_progress, timeout_s=time_limit_s, memory_bytes=memory_limit_bytes
+        )
 
     async def close(self) -> None:
         """Kill the process for good."""
         await self._worker.close()
+
+
+def params_of(given: JobInput) -> dict[str, Any]:
+    """The parameters of a task of the worker."""
+    kernel = {"kernel": given.kernel} if given.kernel else {}
+    return {**kernel, "spec": given.spec, "texts": dict(given.texts), **given.options}
+
+
+def in_editor_words(value: Mapping[str, Any]) -> JobResult:
+    """A task's JSON object as a result, its sentences in the words of an editor."""
+    found = tuple(wording.of_editor(diagnostic_from_json(item)) for item in value.get("diagnostics", ()))
+    return JobResult({**value, "diagnostics": [diagnostic_to_json(item) for item in found]}, found, crashed=False)
+
+
+def _log_text(outcome: JobOutcome) -> str:
+    """The sentences of a job without a result, and the last lines that its worker wrote."""
+    sentences = " ".join(f"{item.code}: {item.message}." for item in outcome.diagnostics)
+    return "\n".join((sentences or outcome.state, *outcome.stderr[-20:]))

@@ -75,6 +75,12 @@ def _of_view(ls: CubridgeServer, document: Document, view: KernelView, at: int) 
             lines[0] <= at <= lines[1] and document.untouched(*lines) for lines in (step.lines, step.callee) if lines
         )
     ]
+    # The line of the mathematics is not always the line of the store.
+    here = here or [
+        step
+        for step in view.steps
+        if any(first <= at <= last and document.untouched(first, last) for first, last in step.also)
+    ]
     if not here:
         return _of_block(document, view, at)
     # A step of few lines says more about one of them than a step that spans a loop.

@@ -26,7 +26,7 @@ PARAMETERS, BUFFERS = "parameters", "buffers"
 class Node:
     """A row of the tree. `id` is made of what the node is, not of where it stands, so that a client finds its selection
     again after an edit. `lines` are first and last line, 0-based, in the kernel's file; `callee` those in the device
-    function that does it.
+    function that does it, `also` those of further statements that compute what it stores.
     """
 
     id: str
@@ -36,6 +36,7 @@ class Node:
     lines: Range | None = None
     callee: Range | None = None
     children: tuple[Node, ...] = ()
+    also: tuple[Range, ...] = ()
 
     def plain(self, shown: Callable[[Range | None], list[int] | None]) -> dict[str, Any]:
         """JSON of docs/lsp-extensions.md; `shown` gives the present place of lines."""
@@ -46,6 +47,7 @@ class Node:
             "phase": self.phase,
             "lines": shown(self.lines),
             "callee": shown(self.callee),
+            "also": [lines for one in self.also if (lines := shown(one)) is not None],
             "children": [child.plain(shown) for child in self.children],
         }
 
@@ -159,7 +161,8 @@ class _Builder:
         lines = self.lines(origin.span)
         if isinstance(op, nodes.Let) and lines:
             lines = (lines[0], lines[0])  # a value made by a loop's head has the whole loop as its origin
-        return Node(key, self.title(op), print_op(op), phase, lines, self.lines(origin.callee), children)
+        also = tuple(one for span in origin.also if (one := self.lines(span)) is not None)
+        return Node(key, self.title(op), print_op(op), phase, lines, self.lines(origin.callee), children, also)
 
     def title(self, op: Op) -> str:
         """The operation in the paper's terms."""

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from .app import CubridgeServer
 
 LOG = logging.getLogger(__name__)
-TITLES = {"adapt": "Adapting {kernel} to {spec}", "verify": "Verifying {kernel} against {spec}"}
+TITLES = {
+    "adapt": "Adapting {kernel} to {spec}",
+    "askModel": "Adapting {kernel} to {spec} with a model",
+    "verify": "Verifying {kernel} against {spec}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ def as_object(value: object) -> dict[str, Any] | None:
 
 
 async def run(ls: CubridgeServer, job: str, argument: object) -> Outcome:
-    """Run `job` (adapt | verify). A cancel, of the request or of its progress, kills the worker: ``cancelled``."""
+    """Run `job` (adapt | askModel | verify). A cancel, of the request or of its progress, kills the worker."""
     request = parse_request(f"cubridge.{job}", argument, may_ask=True)
     if isinstance(request, Outcome):
         return request
@@ -145,6 +149,8 @@ async def _run(ls: CubridgeServer, job: str, request: Request) -> Outcome:
 
     options = ls.settings.job_options() | dict(request.options)
     async with job_progress(ls, TITLES[job].format(kernel=name, spec=spec_name), request.token) as progress:
+        if job != "verify":
+            options = {"drop_in": convert.drop_in_name(path, spec)} | options
         given = engine.JobInput(path, spec, options, unsaved(ls, [path, spec]))
         found = await work(ls, job, given, progress)
         for file, data in ((path, base), (spec, spec_data)):
@@ -153,16 +159,17 @@ async def _run(ls: CubridgeServer, job: str, request: Request) -> Outcome:
                 why = make("CB073", name=convert.base_name(file), job=job)
                 return Outcome("stale", path, spec, base, version, diagnostics=(why,))
         progress.outcome = found.headline
+    if found.crashed:  # a worker that died or was stopped says nothing about the kernel: the message and the log do
+        return Outcome("failed", path, spec, base, version, found.result, found.diagnostics)
     _keep(ls, job, path, spec, base, spec_data, found)
     ls.costs.put(convert.sha256(_counted_text(job, base, found)), found.result)
-    state = "failed" if found.crashed else "done" if found.passed else "refused"
-    return Outcome(state, path, spec, base, version, found.result, found.diagnostics)
+    return Outcome("done" if found.passed else "refused", path, spec, base, version, found.result, found.diagnostics)
 
 
 def _counted_text(job: str, base: bytes, found: engine.JobResult) -> bytes:
     """The text whose lines a result's costs speak of, as a client sends it: the adapted one, or the kernel's own."""
     text = found.result.get("text")
-    adapted = job == "adapt" and isinstance(text, str)
+    adapted = job != "verify" and isinstance(text, str)
     return str(text).removeprefix("\ufeff").encode("utf-8", "surrogatepass") if adapted else base
 
 
@@ -178,6 +185,10 @@ def unsaved(ls: CubridgeServer, paths: Iterable[str]) -> dict[str, str]:
 
 async def work(ls: CubridgeServer, job: str, given: engine.JobInput, progress: Progress) -> engine.JobResult:
     """Run `job` in the worker, within the user's limits."""
+    if job == "askModel":
+        from . import ask_model
+
+        return await ask_model.work(ls, given, progress)
     return await ls.worker.run(
         job,
         given,
@@ -192,7 +203,7 @@ def _keep(
 ) -> None:
     changed = ls.findings.put(
         Finding(
-            job=job,
+            job="verify" if job == "verify" else "adapt",
             kernel=path,
             spec=spec,
             kernel_sha=convert.sha256(base),

@@ -43,16 +43,21 @@ def _row_map(op: nodes.RowMap, _kernel: Kernel) -> str:
     return {"correction": "α = exp(m_old - m)"}.get(op.role, "")
 
 
+def _wait(op: nodes.CpWait, _kernel: Kernel) -> str:
+    if op.signal is not None:
+        return f"wait: TMA copies on mbarrier {print_expr(op.signal)}"
+    return "wait: all copies landed" if op.pending == 0 else f"wait: all copies landed but the newest {op.pending}"
+
+
 def _copy(op: nodes.Copy, _kernel: Kernel) -> str:
-    return f"{op.tensor.upper()} tile → {op.buffer}" + (", async" if op.is_async else "")
+    pages = f" from pages of {op.page}" if op.table else ""
+    return f"{op.tensor.upper()} tile{pages} → {op.buffer}" + (", async" if op.is_async else "")
 
 
 # Values are Any because each row takes its own node type; `label` below calls a row with the type it is keyed on.
 LABELS: dict[type[Op], Callable[[Any, Kernel], str]] = {
     nodes.Copy: _copy,
-    nodes.CpWait: lambda op, _kernel: (
-        "wait: all copies landed" if op.pending == 0 else f"wait: all copies landed but the newest {op.pending}"
-    ),
+    nodes.CpWait: _wait,
     nodes.For: lambda op, _kernel: (
         f"KV tiles {print_expr(op.lo)} .. {print_expr(op.hi)}" if op.role == "kv_loop" else ""
     ),

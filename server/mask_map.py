@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cubridge_engine.diagnostics import Diagnostic, make
 
 from . import convert, engine, job, looked_at
+from .progress import job_progress
 
 if TYPE_CHECKING:
     from cubridge_engine.ir.nodes import Kernel
@@ -29,7 +30,8 @@ async def mask_map(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
         return _refused(asked)
     spec = job.field_of(argument, "spec")
     if isinstance(spec, str) and job.field_of(argument, "kernel") is None:
-        return await _of_spec(ls, convert.path_of(spec), asked)
+        token = job.field_of(argument, "workDoneToken")
+        return await _of_spec(ls, convert.path_of(spec), asked, token if isinstance(token, str) else None)
     found = await looked_at.look(ls, "cubridge.maskMap", argument)
     if found.view is None:
         return {"state": found.head["state"], "message": found.head["message"]}
@@ -91,18 +93,16 @@ def _joined(ranges: tuple[tuple[int, int], ...], step: int) -> list[list[int]]:
     return [[min(a for a, _ in group), max(b for _, b in group)] if group else [0, 0] for group in groups]
 
 
-async def _of_spec(ls: CubridgeServer, path: str, asked: Mapping[str, int]) -> dict[str, Any]:
+async def _of_spec(ls: CubridgeServer, path: str, asked: Mapping[str, int], token: str | None) -> dict[str, Any]:
     if not ls.settings.trusted:
         return _refused(make("CB071", job="reading the spec"))
     given = engine.JobInput("", path, {"sizes": dict(asked)}, job.unsaved(ls, [path]))
     with ls.running.current_task():
-        found = await ls.worker.run(
-            "spec_mask",
-            given,
-            on_progress=lambda *_: None,
-            time_limit_s=ls.settings.time_limit,
-            memory_limit_bytes=ls.settings.memory_limit << 20,
-        )
+        try:
+            async with job_progress(ls, f"Drawing the mask of {convert.base_name(path)}", token) as progress:
+                found = await job.work(ls, "spec_mask", given, progress)
+        except asyncio.CancelledError:
+            return {"state": "cancelled", "message": ""}
     if found.crashed or not found.result:
         worst = max(found.diagnostics, key=lambda item: item.severity, default=None)
         return _refused(worst) if worst else _failed("Reading the spec gave nothing.")

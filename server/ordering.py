@@ -48,6 +48,8 @@ def _ordered_by(op: Op, kernel: Kernel, line: Line) -> str:
     run = program(kernel, 2)
     at = max(position for position, item in enumerate(run) if item is op)
     wait = next((item for item in reversed(run[:at]) if isinstance(item, nodes.CpWait)), None)
+    if wait is not None and wait.signal is not None:
+        return f"{', '.join(reads_shared(op, kernel))} ordered by the wait{_place(wait, line)} for its mbarrier"
     barrier = next((item for item in reversed(run[:at]) if isinstance(item, nodes.Barrier)), None)
     names = ", ".join(reads_shared(op, kernel))
     if barrier is None:
@@ -57,12 +59,17 @@ def _ordered_by(op: Op, kernel: Kernel, line: Line) -> str:
 
 
 def _landing(op: nodes.Copy, kernel: Kernel, line: Line) -> str:
-    """The wait that makes an asynchronous copy land, counted in committed groups, and the barrier behind it."""
+    """The wait that makes an asynchronous copy land, counted in committed groups, and the barrier behind it; for a TMA
+    copy, the wait for its mbarrier.
+    """
     run = program(kernel, 2 + max((item.slots for item in kernel.body if isinstance(item, nodes.Alloc)), default=1))
     newer = -1  # groups committed after the one of this copy; -1: its own is still open
     rest = run[next(position for position, item in enumerate(run) if item is op) :]
     for position, item in enumerate(rest):
-        if isinstance(item, nodes.CpCommit):
+        if op.signal is not None:
+            if isinstance(item, nodes.CpWait) and item.signal == op.signal:
+                return f"lands at the wait{_place(item, line)} for its mbarrier"
+        elif isinstance(item, nodes.CpCommit):
             newer += 1
         elif isinstance(item, nodes.CpWait) and newer >= item.pending:
             barrier = next((later for later in rest[position:] if isinstance(later, nodes.Barrier)), None)

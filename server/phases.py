@@ -11,6 +11,7 @@ from typing import Any
 
 from cubridge_engine.diagnostics import Span
 from cubridge_engine.ir import nodes
+from cubridge_engine.ir.expr import Var
 from cubridge_engine.ir.nodes import Kernel, Op
 
 # Phase -> how the outline and the legend call it. The gutter marks lines by it.
@@ -30,7 +31,8 @@ SECTIONS: dict[str, str] = {"prologue": "prologue", "kv_loop": "KV loop", "epilo
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step: operations of a phase with the same `title`; `lines` are first and last line of its text in the
-    kernel, 0-based, and `callee` those in a device function that does it."""
+    kernel, 0-based, `callee` those in a device function that does it, and `also` those of further statements that
+    compute what it stores: ``p = expf(s - m)`` before the store of p."""
 
     phase: str
     title: str
@@ -38,6 +40,12 @@ class Step:
     lines: tuple[int, int]
     callee: tuple[int, int] | None
     ops: tuple[Op, ...]
+    also: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def keeps(self) -> bool:
+        """True for bookkeeping: row vectors that are kept under another name, ``m = m_new``."""
+        return all(isinstance(op, nodes.RowMap) and isinstance(op.expr, Var) for op in self.ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ ROWS: dict[tuple[type[Op], str | None], Row] = {
     (nodes.RowMap, "guard"): _fixed("softmax", "rows without a key"),
     (nodes.RowMap, "correction"): _fixed("softmax", "correction α"),
     (nodes.RowMap, "rescale"): _fixed("softmax", "rescale l"),
+    (nodes.RowMap, "other"): Row("softmax", lambda op: f"new {op.row}"),
     (nodes.Map, "exp"): _fixed("softmax", "P = exp(S - m)"),
     (nodes.RowReduce, "row_sum"): _fixed("softmax", "row sum l"),
     (nodes.Map, "rescale"): _fixed("output", "rescale O"),
@@ -96,9 +105,10 @@ def steps(kernel: Kernel, path: str) -> tuple[Step, ...]:
         last = found[-1] if found else None
         if last is not None and (last.section, last.title) == (section, title):
             lines = (min(last.lines[0], lines[0]), max(last.lines[1], lines[1]))
-            found[-1] = Step(row.phase, title, section, lines, last.callee or callee, (*last.ops, op))
+            also = tuple(dict.fromkeys((*last.also, *_also_lines(op, path))))
+            found[-1] = Step(row.phase, title, section, lines, last.callee or callee, (*last.ops, op), also)
         else:
-            found.append(Step(row.phase, title, section, lines, callee, (op,)))
+            found.append(Step(row.phase, title, section, lines, callee, (op,), _also_lines(op, path)))
     return tuple(found)
 
 
@@ -119,6 +129,11 @@ def op_span(op: Op) -> Span | None:
 def _callee_lines(op: Op, path: str) -> tuple[int, int] | None:
     callee: Span | None = getattr(op, "origin", nodes.NOWHERE).callee
     return (callee.line, callee.end_line) if callee is not None and callee.path == path else None
+
+
+def _also_lines(op: Op, path: str) -> tuple[tuple[int, int], ...]:
+    spans: tuple[Span, ...] = getattr(op, "origin", nodes.NOWHERE).also
+    return tuple((span.line, span.end_line) for span in spans if span.path == path)
 
 
 def _sectioned(kernel: Kernel) -> Iterator[tuple[str, Op]]:

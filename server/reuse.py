@@ -2,8 +2,9 @@
 
 A kernel depends on its own text, on the functions it can reach by name, on everything in the file that is no function
 (types, constants, macros), and on the functions that name it (launches give template values and block sizes). Where all
-of that is the same in a new version of the file, the earlier lift holds and only its places move. What cannot be told
-for sure counts as a dependency: a lift too many costs a moment, a stale one would be wrong.
+of that has the same tokens in a new version of the file, the earlier lift holds and only its places move: also where
+somebody writes a comment in the kernel. What cannot be told for sure counts as a dependency: a lift too many costs a
+moment, a stale one would be wrong.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from cubridge_engine.diagnostics import Span
 from cubridge_engine.ir.anchors import Anchors
 from cubridge_engine.ir.expr import Call, Const, Read, Var
 from cubridge_engine.source import SourceFile
+
+from .tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
     from cubridge_engine.lift import Lifted
@@ -45,16 +48,19 @@ class Piece:
     words: frozenset[bytes] = dataclasses.field(repr=False, compare=False)
 
 
+Places = tuple[tuple[int, int, Tokens], ...]  # of pieces: first byte, byte after the last, tokens
+
+
 class Moved(Exception):
-    """A place of the earlier lift is in none of the pieces that it was made from."""
+    """A place of the earlier lift is in none of the pieces that it was made from, or at none of their tokens."""
 
 
 @dataclasses.dataclass(slots=True)
 class Lifts:
     """The lifts of one file. Used by one reading thread at a time."""
 
-    _kept: dict[tuple[str, bytes], tuple[tuple[Piece, ...], Lifted]] = dataclasses.field(
-        default_factory=dict[tuple[str, bytes], "tuple[tuple[Piece, ...], Lifted]"]
+    _kept: dict[tuple[str, bytes], tuple[Places, Lifted]] = dataclasses.field(
+        default_factory=dict[tuple[str, bytes], "tuple[Places, Lifted]"]
     )
 
     def get(self, source: SourceFile, name: str, uses: tuple[Piece, ...]) -> Lifted | None:
@@ -63,17 +69,18 @@ class Lifts:
         if key not in self._kept:
             return None
         before, lifted = self._kept.pop(key)
+        after = places_of(source, uses)
         try:
-            moved = move(lifted, before, uses, source)
+            moved = move(lifted, before, after, source)
         except Moved:
             return None
-        self._kept[key] = (uses, moved)  # at the end: recently used
+        self._kept[key] = (after, moved)  # at the end: recently used
         return moved
 
     def put(self, source: SourceFile, name: str, uses: tuple[Piece, ...], lifted: Lifted) -> Lifted:
         """Keep a lift. Returns it without anchors: they are for lowering, which lifts by itself, and do not move."""
         kept = dataclasses.replace(lifted, anchors=Anchors(), source=None)
-        self._kept[name, digest(source, uses)] = (uses, kept)
+        self._kept[name, digest(source, uses)] = (places_of(source, uses), kept)
         while len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         return kept
@@ -143,20 +150,27 @@ def digest(source: SourceFile, uses: tuple[Piece, ...]) -> bytes:
     whole.update(bytes((b"mma.sync" in source.data or b"ldmatrix" in source.data,)))
     for piece in uses:
         for text in (source.data, source.clean):
-            part = text[piece.start : piece.end]
-            whole.update(len(part).to_bytes(8, "little") + part)
+            whole.update(tokens_of(text[piece.start : piece.end]).digest)
     return whole.digest()
 
 
-def move(lifted: Lifted, before: tuple[Piece, ...], after: tuple[Piece, ...], source: SourceFile) -> Lifted:
-    """`lifted` with its spans where the same pieces are now. Raises Moved when one of them is in no piece."""
+def places_of(source: SourceFile, uses: tuple[Piece, ...]) -> Places:
+    """Where the pieces and their tokens are in `source`."""
+    return tuple((piece.start, piece.end, tokens_of(source.data[piece.start : piece.end])) for piece in uses)
+
+
+def move(lifted: Lifted, before: Places, after: Places, source: SourceFile) -> Lifted:
+    """`lifted` with its spans where the same tokens are now. Raises Moved when one of them is in no piece, or does not
+    begin and end with tokens."""
     pairs = list(zip(before, after, strict=True))
 
     def place(span: Span) -> Span:
-        for old, new in pairs:
-            if old.start <= span.start and span.end <= old.end:
-                delta = new.start - old.start
-                return source.span_of(span.start + delta, span.end + delta)
+        for (start, end, old), (now, _, new) in pairs:
+            if start <= span.start and span.end <= end:
+                found = old.moved(new, span.start - start, span.end - start)
+                if found is None:
+                    raise Moved
+                return source.span_of(now + found[0], now + found[1])
         if span.start == span.end == 0:
             return span  # the file as a whole
         raise Moved

@@ -7,7 +7,7 @@ server.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
@@ -25,6 +25,14 @@ class Settings:
     read_specs: str = "ask"  # ask | save: when a spec is run to say what it means
     time_limit: float = 300.0  # seconds for one job
     memory_limit: int = 8192  # MiB for one job
+    model_name: str = ""  # empty: no model is asked, offered or mentioned
+    model_base_url: str = ""  # empty: CUBRIDGE_MODEL_BASE_URL, else OpenAI
+    model_rounds: int = 4
+    model_candidates: int = 1
+    model_budget_tokens: int = 200_000  # 0: no limit
+    model_budget_seconds: float = 600.0
+    model_budget_usd: float = 0.0  # 0: no limit
+    model_price: str = ""  # PROMPTS,REPLIES in US dollars for a million tokens
 
     def job_options(self) -> dict[str, object]:
         """The part that a worker job needs."""
@@ -33,8 +41,18 @@ class Settings:
 
 
 def snake(name: str) -> str:
-    """``timeLimit`` -> ``time_limit``."""
-    return re.sub(r"(?<=[a-z])([A-Z])", lambda match: "_" + match[1].lower(), name)
+    """``timeLimit`` -> ``time_limit``, ``model.baseUrl`` -> ``model_base_url``."""
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda match: "_" + match[1].lower(), name).replace(".", "_")
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by full name: a client gives ``model.name`` as it is, or as an object `model` with a `name`."""
+    for key, value in values.items():
+        inner = value if isinstance(value, Mapping) else getattr(value, "__dict__", None)
+        if isinstance(inner, Mapping):
+            yield from flat(cast("Mapping[str, Any]", inner), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def merge(settings: Settings, values: object) -> Settings:
@@ -46,7 +64,7 @@ def merge(settings: Settings, values: object) -> Settings:
     )
     accepted: dict[str, Any] = {}
     defaults = {field.name: getattr(settings, field.name) for field in fields(Settings)}
-    for key, value in given.items():
+    for key, value in flat(given):
         name = snake(key)
         if name not in defaults:
             continue

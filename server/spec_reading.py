@@ -96,13 +96,15 @@ async def read(ls: CubridgeServer, path: str, token: str | None = None) -> job.O
         return job.Outcome("stale", spec=path, base=data, diagnostics=(why,))
     attention: dict[str, Any] = found.result.get("attention") or {}
     sha = convert.sha256(data)
-    if not found.crashed:
-        ls.meanings.put(path, Meaning(sha, words_of(attention), attention))
+    if found.crashed:  # that says nothing about the spec: the message and the log do
+        return job.Outcome("failed", spec=path, base=data, diagnostics=found.diagnostics)
+    ls.meanings.put(path, Meaning(sha, words_of(attention), attention))
     changed = ls.findings.put(Finding("read", path, path, sha, sha, "", found.passed, found.diagnostics))
     diagnostics.publish(ls, changed)
     ls.refresh_lenses()
-    state = "failed" if found.crashed else "done" if found.passed else "refused"
-    return job.Outcome(state, spec=path, base=data, result=found.result, diagnostics=found.diagnostics)
+    return job.Outcome(
+        "done" if found.passed else "refused", spec=path, base=data, result=found.result, diagnostics=found.diagnostics
+    )
 
 
 def words_of(attention: dict[str, Any]) -> str:

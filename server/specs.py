@@ -16,11 +16,17 @@ MAX_FILES = 3000
 MAX_DEPTH = 8
 MAX_BYTES = 200_000
 
-# What makes a file a spec: a module-level attention(), a module whose forward takes q, k, v, or FlexAttention's
-# callables. Looked for by pattern, with no parsing: a file being typed, and broken for a moment, keeps its action.
+_MODULE = r"\s*\(\s*(?:\w+\.)*Module\s*\)\s*:(?=.*^def\s+(?:example_inputs|get_inputs)\s*\()"
+
+# What makes a file a spec: a module-level attention() that is no drop-in, a module whose forward takes q, k, v or that
+# has example inputs, or FlexAttention's callables. Looked for by pattern, with no parsing: a file being typed, and
+# broken for a moment, keeps its action.
 ENTRIES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("attention", re.compile(r"^(?:async\s+)?def\s+attention\s*\(", re.MULTILINE)),
+    ("attention", re.compile(r"^(?:async\s+)?def\s+attention\s*\((?![^)]*\*,\s*kernel\b)", re.MULTILINE)),
     ("forward", re.compile(r"^\s+def\s+forward\s*\(\s*self\s*,\s*(?:q|query)\b[^)]*\b(k|key)\b", re.M)),
+    # A module with projections of its own needs example inputs to be run; the one named after attention comes first.
+    ("module", re.compile(rf"^class\s+\w*(?:Attention|Attn)\w*{_MODULE}", re.M | re.S)),
+    ("module", re.compile(rf"^class\s+\w+{_MODULE}", re.M | re.S)),
     (
         "score_mod",
         re.compile(r"^(?:def\s+(?:\w+_)?(?:score_mod|mask_mod)\s*\(|(?:\w+_)?(?:score_mod|mask_mod)\s*=(?!=))", re.M),
@@ -33,7 +39,8 @@ KERNEL = re.compile(r"__global__")
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A candidate: its path and what was recognised in it (attention | forward | score_mod; of a kernel: kernel)."""
+    """A candidate: its path and what was recognised in it (attention | forward | module | score_mod; of a
+    kernel: kernel)."""
 
     path: str
     entry: str

@@ -51,7 +51,9 @@ def _section(ls: CubridgeServer, document: Document, view: KernelView, section: 
     from .phases import SECTIONS
 
     inside = [
-        step for step in view.steps if step.section == section and step.phase in IN_OUTLINE and view.covers(*step.lines)
+        step
+        for step in view.steps
+        if step.section == section and step.phase in IN_OUTLINE and not step.keeps and view.covers(*step.lines)
     ]
     loop = view.kv_loop if section == "kv_loop" else None
     if not inside:

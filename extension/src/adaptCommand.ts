@@ -2,11 +2,18 @@
 import * as vscode from "vscode";
 import { type Adaptations, SCHEME } from "./adaptations";
 import type { ServerManager } from "./client";
+import { dropInTarget, showDropIn, writeDropIn } from "./dropIn";
 import { firstHunk } from "./hunks";
+import { proposedBy } from "./modelHost";
 import { chooseKernel, nameOf, optionsOf, pickSpec } from "./picks";
 import type { AdaptReply } from "./protocol";
 import type { Reports } from "./panels/reportPanel";
 import { requireTrust } from "./trust";
+
+export interface How {
+  command: "cubridge.adapt" | "cubridge.askModel";
+  consent?: string;
+}
 
 export class AdaptCommand {
   constructor(
@@ -15,7 +22,8 @@ export class AdaptCommand {
     private readonly reports: Reports,
   ) {}
 
-  async run(args: unknown[]): Promise<void> {
+  /** `how`: the server's command; with a model, the host that the user agreed to send to. */
+  async run(args: unknown[], how: How = { command: "cubridge.adapt" }): Promise<void> {
     if (!(await requireTrust("adapt a kernel"))) return;
     const kernel = await chooseKernel(args);
     const spec = kernel && (await pickSpec(this.server, kernel, args, "Adapt"));
@@ -23,14 +31,15 @@ export class AdaptCommand {
     const document = await vscode.workspace.openTextDocument(kernel);
     const base = document.getText();
     const title = `Adapting ${nameOf(kernel)} to ${nameOf(spec)}`;
-    const reply = await this.server.job<AdaptReply>("cubridge.adapt", title, {
+    const reply = await this.server.job<AdaptReply>(how.command, title, {
       kernel: kernel.toString(),
       spec: spec.toString(),
       version: document.version,
       ...optionsOf(args),
+      ...(how.consent ? { consent: how.consent } : {}),
     });
     if (!reply || reply.state === "cancelled") return;
-    this.reports.keep(`Adaptation of ${nameOf(kernel)} to ${nameOf(spec)}`, reply);
+    if (reply.state !== "failed") this.reports.keep(`Adaptation of ${nameOf(kernel)} to ${nameOf(spec)}`, reply);
     const adapted = reply.state === "done" ? this.adaptations.add(base, reply) : null;
     if (adapted) await this.show(kernel, spec, adapted, reply);
     else await this.refuse(reply, kernel, spec);
@@ -50,14 +59,25 @@ export class AdaptCommand {
       return;
     }
     if (adaptation.result.applicability === "sketch" && !(await confirmSketch(adaptation.result.level))) return;
+    const target = await dropInTarget(adaptation, adaptation.kernel);
+    if (target === undefined) return;
     const edit = new vscode.WorkspaceEdit();
-    edit.set(document.uri, this.server.toEdits(adaptation.edits));
+    const edits = target ? adaptation.edits.map((one) => ({ ...one, newText: target.rename(one.newText) })) : adaptation.edits;
+    edit.set(document.uri, this.server.toEdits(edits));
     if (!(await vscode.workspace.applyEdit(edit))) {
       void vscode.window.showErrorMessage(`CuBridge: the editor refused the change of ${nameOf(document.uri)}.`);
       return;
     }
+    await writeDropIn(adaptation, target);
     await this.close(shown);
     await vscode.window.showTextDocument(document);
+    if (target) await tellDropIn(`CuBridge: ${nameOf(target.uri)} was written beside the kernel.`, target.uri);
+  }
+
+  /** The Python file around the kernel of an adaptation. */
+  async openDropIn(uri: vscode.Uri | undefined): Promise<void> {
+    const shown = uri?.scheme === SCHEME ? uri : activeAdapted();
+    await showDropIn(shown && this.adaptations.get(shown));
   }
 
   /** Discard: nothing changes. */
@@ -83,8 +103,13 @@ export class AdaptCommand {
       title: "Save Adapted Kernel",
     });
     if (!target) return;
-    await vscode.workspace.fs.writeFile(target, new TextEncoder().encode(adaptation.text));
-    void vscode.window.showInformationMessage(`CuBridge: ${nameOf(target)} is saved; ${nameOf(adaptation.kernel)} is unchanged.`);
+    const dropIn = await dropInTarget(adaptation, target);
+    if (dropIn === undefined) return;
+    const text = dropIn ? dropIn.rename(adaptation.text) : adaptation.text;
+    await vscode.workspace.fs.writeFile(target, new TextEncoder().encode(text));
+    await writeDropIn(adaptation, dropIn);
+    const saved = dropIn ? `${nameOf(target)} and ${nameOf(dropIn.uri)} are saved` : `${nameOf(target)} is saved`;
+    await tellDropIn(`CuBridge: ${saved}; ${nameOf(adaptation.kernel)} is unchanged.`, dropIn?.uri);
   }
 
   /** Gives kernel and spec of the adaptation in `uri`, or in the active diff, to `show`. */
@@ -97,10 +122,16 @@ export class AdaptCommand {
 
   private async show(kernel: vscode.Uri, spec: vscode.Uri, adapted: vscode.Uri, reply: AdaptReply): Promise<void> {
     const level = reply.result ? `level ${reply.result.level}` : "";
-    const title = `${nameOf(kernel)} ↔ adapted to ${nameOf(spec)} (${level})`;
+    const title = `${nameOf(kernel)} ↔ adapted to ${nameOf(spec)} (${level}${proposedBy(reply.result?.proposed?.model)})`;
     const at = new vscode.Position(firstHunk(reply.edits ?? []), 0);
     const options: vscode.TextDocumentShowOptions = { preview: false, selection: new vscode.Range(at, at) };
     await vscode.commands.executeCommand("vscode.diff", kernel, adapted, title, options);
+    const adaptation = this.adaptations.get(adapted);
+    if (!adaptation?.dropIn) return;
+    const said = `CuBridge: this kernel is not all: what ${nameOf(spec)} does around it is in ${adaptation.dropIn.name}, which is saved with it.`;
+    void vscode.window.showInformationMessage(said, "Open the Drop-in").then((answer) => {
+      if (answer) void showDropIn(adaptation);
+    });
   }
 
   private async refuse(reply: AdaptReply, kernel: vscode.Uri, spec: vscode.Uri): Promise<void> {
@@ -108,8 +139,11 @@ export class AdaptCommand {
       await this.stale(kernel, spec);
       return;
     }
-    const answer = await vscode.window.showErrorMessage(`CuBridge ${reply.message || "gave no result."}`, "Show Report", "Problems");
+    // A worker that died leaves neither a report nor a problem in a file: what there is to read is the log.
+    const ways = reply.state === "failed" ? ["Show Logs"] : ["Show Report", "Problems"];
+    const answer = await vscode.window.showErrorMessage(`CuBridge ${reply.message || "gave no result."}`, ...ways);
     if (answer === "Show Report") this.reports.show();
+    else if (answer === "Show Logs") await vscode.commands.executeCommand("cubridge.showLogs");
     else if (answer === "Problems") await vscode.commands.executeCommand("workbench.actions.view.problems");
   }
 
@@ -134,6 +168,11 @@ export class AdaptCommand {
 function activeAdapted(): vscode.Uri | undefined {
   const input = vscode.window.tabGroups.activeTabGroup.activeTab?.input;
   return input instanceof vscode.TabInputTextDiff && input.modified.scheme === SCHEME ? input.modified : undefined;
+}
+
+async function tellDropIn(message: string, dropIn: vscode.Uri | undefined): Promise<void> {
+  const answer = await vscode.window.showInformationMessage(message, ...(dropIn ? ["Open the Drop-in"] : []));
+  if (answer && dropIn) await vscode.window.showTextDocument(dropIn, { viewColumn: vscode.ViewColumn.Beside });
 }
 
 async function confirmSketch(level: string): Promise<boolean> {

@@ -3,6 +3,7 @@ import * as vscode from "vscode";
 import type { AdaptReply, Edit, EngineResult } from "./protocol";
 
 export const SCHEME = "cubridge-adapted";
+export const DROP_IN_SCHEME = "cubridge-drop-in";
 
 export interface Adaptation {
   kernel: vscode.Uri;
@@ -12,6 +13,8 @@ export interface Adaptation {
   text: string;
   edits: Edit[];
   result: EngineResult;
+  /** The Python file around the kernel, where there is one. */
+  dropIn: { name: string; text: string } | null;
 }
 
 export class Adaptations implements vscode.TextDocumentContentProvider, vscode.Disposable {
@@ -20,6 +23,10 @@ export class Adaptations implements vscode.TextDocumentContentProvider, vscode.D
   readonly onDidChange = this.changed.event;
 
   provideTextDocumentContent(uri: vscode.Uri): string {
+    if (uri.scheme === DROP_IN_SCHEME) {
+      const owner = [...this.kept.values()].find((item) => dropInUri(item)?.toString() === uri.toString());
+      return owner?.dropIn?.text ?? "# This adaptation was accepted or discarded.\n";
+    }
     return this.kept.get(uri.toString())?.text ?? "This adaptation was accepted or discarded.\n";
   }
 
@@ -29,10 +36,20 @@ export class Adaptations implements vscode.TextDocumentContentProvider, vscode.D
     if (!reply.result || typeof text !== "string" || !reply.edits) return null;
     const kernel = vscode.Uri.parse(reply.kernel);
     const spec = vscode.Uri.parse(reply.spec);
-    const uri = kernel.with({ scheme: SCHEME, query: spec.path });
-    this.kept.set(uri.toString(), { kernel, spec, base, text, edits: reply.edits, result: reply.result });
+    const uri = adaptedUri(kernel, spec);
+    const made = reply.result.drop_in;
+    const dropIn = made && reply.drop_in_name ? { name: reply.drop_in_name, text: made } : null;
+    const adaptation = { kernel, spec, base, text, edits: reply.edits, result: reply.result, dropIn };
+    this.kept.set(uri.toString(), adaptation);
     this.changed.fire(uri);
+    const beside = dropInUri(adaptation);
+    if (beside) this.changed.fire(beside);
+    this.mark();
     return uri;
+  }
+
+  of(kernel: vscode.Uri, spec: vscode.Uri): Adaptation | undefined {
+    return this.get(adaptedUri(kernel, spec));
   }
 
   get(uri: vscode.Uri): Adaptation | undefined {
@@ -41,9 +58,23 @@ export class Adaptations implements vscode.TextDocumentContentProvider, vscode.D
 
   remove(uri: vscode.Uri): void {
     this.kept.delete(uri.toString());
+    this.mark();
+  }
+
+  /** Which of them have a drop-in: the button of the diff shows only there. */
+  private mark(): void {
+    const having = [...this.kept].filter(([, item]) => item.dropIn).map(([uri]) => uri);
+    void vscode.commands.executeCommand("setContext", "cubridge.dropIns", having);
   }
 
   dispose(): void {
     this.changed.dispose();
   }
+}
+
+const adaptedUri = (kernel: vscode.Uri, spec: vscode.Uri): vscode.Uri => kernel.with({ scheme: SCHEME, query: spec.path });
+
+/** The drop-in as a read-only document beside the kernel. */
+export function dropInUri({ kernel, spec, dropIn }: Pick<Adaptation, "kernel" | "spec" | "dropIn">): vscode.Uri | null {
+  return dropIn ? vscode.Uri.joinPath(kernel, "..", dropIn.name).with({ scheme: DROP_IN_SCHEME, query: spec.path }) : null;
 }

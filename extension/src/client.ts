@@ -19,11 +19,14 @@ export interface Python {
   cwd: string;
 }
 
-const SETTINGS = ["codeLens", "inlayHints", "arch", "useGpu", "emptyRows", "readSpecs", "timeLimit", "memoryLimit"] as const;
+const MODEL = ["model.name", "model.baseUrl", "model.rounds", "model.candidates", "model.budgetTokens", "model.budgetSeconds", "model.budgetUsd", "model.price"] as const;
+const SETTINGS = ["codeLens", "inlayHints", "arch", "useGpu", "emptyRows", "readSpecs", "timeLimit", "memoryLimit", ...MODEL] as const;
 /** Specs are Python files; the server looks at those that have an attention function, and leaves the others alone. */
 const SPECS = [{ scheme: "file", language: "python" }];
 
 export class ServerManager implements vscode.Disposable {
+  /** What the server's environment has beside ours: a key from the secret storage. */
+  secrets: () => Promise<Record<string, string>> = () => Promise.resolve({});
   private client: LanguageClient | undefined;
   private turn: Promise<void> = Promise.resolve();
   /** Intercepted server commands: what a lens or a code action calls runs through the editor's own presentation. */
@@ -68,29 +71,45 @@ export class ServerManager implements vscode.Disposable {
     return (await this.running()).sendRequest<T>("workspace/executeCommand", { command, arguments: [argument] });
   }
 
-  /** The same for a job: stages and a cancel button in a notification. Null when the user cancelled. */
+  /** The same for a job: stages, from the first moment, and a cancel button in a notification. Null when the user cancelled. */
   async job<T>(command: string, title: string, argument: object): Promise<T | null> {
-    const client = await this.running();
-    const token = randomUUID();
     const options = { location: vscode.ProgressLocation.Notification, title, cancellable: true };
     return vscode.window.withProgress(options, async (progress, cancel) => {
       let shown = 0;
-      const listening = client.onProgress(WorkDoneProgress.type, token, (value) => {
-        if (value.kind !== "report") return;
-        const now = value.percentage ?? shown;
-        progress.report({ message: value.message ?? "", increment: Math.max(0, now - shown) });
+      progress.report({ message: this.state === "running" ? "asking the server" : "waiting for the server" });
+      const told = (message: string, percentage: number | undefined): void => {
+        const now = percentage ?? shown;
+        progress.report({ message, increment: Math.max(0, now - shown) });
         shown = Math.max(shown, now);
-      });
-      const params = { command, arguments: [{ ...argument, workDoneToken: token }] };
+      };
       try {
-        return await client.sendRequest<T>("workspace/executeCommand", params, cancel);
+        return await this.watched<T>(command, argument, told, cancel);
       } catch (error) {
         if (cancel.isCancellationRequested) return null;
         throw error;
-      } finally {
-        listening.dispose();
       }
     });
+  }
+
+  /** Sends a command and passes on the stages that the server reports for it. */
+  async watched<T>(
+    command: string,
+    argument: object,
+    told: (message: string, percentage: number | undefined) => void,
+    cancel?: vscode.CancellationToken,
+  ): Promise<T> {
+    const client = await this.running();
+    const token = randomUUID();
+    const listening = client.onProgress(WorkDoneProgress.type, token, (value) => {
+      if (value.kind === "report") told(value.message ?? "", value.percentage);
+    });
+    const params = { command, arguments: [{ ...argument, workDoneToken: token }] };
+    try {
+      // An undefined third argument would be taken for a second parameter.
+      return await (cancel ? client.sendRequest<T>("workspace/executeCommand", params, cancel) : client.sendRequest<T>("workspace/executeCommand", params));
+    } finally {
+      listening.dispose();
+    }
   }
 
   private async running(): Promise<LanguageClient> {
@@ -145,7 +164,7 @@ export class ServerManager implements vscode.Disposable {
         command,
         args: [...args, "-m", module],
         transport: TransportKind.stdio,
-        options: { cwd: this.workingDirectory(found.installed), env: { ...process.env, ...this.environment(found.installed) } },
+        options: { cwd: this.workingDirectory(found.installed), env: { ...process.env, ...this.environment(found.installed), ...(await this.secrets()) } },
       };
       this.client = new LanguageClient("cubridge", "CuBridge", options, this.clientOptions());
       this.client.registerFeature(DIFF_EDITOR);

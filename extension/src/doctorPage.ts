@@ -9,7 +9,8 @@ export interface Check {
   fix: string;
 }
 
-const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("\n", " ");
+const plain = (text: string): string => text.replace(/[*_`<\\]/g, "\\$&");
+const cell = (text: string): string => plain(text).replaceAll("|", "\\|").replaceAll("\n", " ");
 const block = (command: string): string[] => ["```sh", command, "```", ""];
 
 /** What was found. `mend`: the one command that installs every missing package, if any is missing. */
@@ -17,7 +18,7 @@ export function page(interpreter: string, server: string, checks: readonly Check
   const missing = checks.filter((check) => !check.ok && check.required);
   const without = checks.filter((check) => !check.ok && !check.required);
   const verdict = missing.length > 0 ? `**Missing: ${missing.map((check) => check.name).join(", ")}.**` : "**Everything required is there.**";
-  const lines = ["# CuBridge environment", "", verdict, "", `Python: \`${interpreter}\`. Server: ${server}.`, ""];
+  const lines = ["# CuBridge environment", "", verdict, "", `Python: \`${interpreter}\`. Server: ${plain(server).replace(/\.$/, "")}.`, ""];
   if (mend) lines.push("This installs what is missing:", "", ...block(mend));
   const own = mend ? [] : missing.filter((check) => check.fix);
   for (const check of own) lines.push(`For ${check.name}:`, "", ...block(check.fix));
@@ -29,7 +30,7 @@ export function page(interpreter: string, server: string, checks: readonly Check
   lines.push("");
   if (without.length > 0) {
     lines.push("Not required:", "");
-    for (const check of without) lines.push(`- ${check.name}: ${check.fix}`);
+    for (const check of without) lines.push(`- ${plain(check.name)}: ${plain(check.fix)}`);
     lines.push("");
   }
   lines.push("After installing something: **CuBridge: Restart Server**, then **CuBridge: Check Environment** again.", "");

@@ -1,9 +1,10 @@
 // The extension: wires features together. Each feature is in a file of its own.
 import * as vscode from "vscode";
 import { AdaptCommand } from "./adaptCommand";
-import { Adaptations, SCHEME } from "./adaptations";
+import { Adaptations, DROP_IN_SCHEME, SCHEME } from "./adaptations";
 import { ServerManager } from "./client";
 import { Doctor, DOCTOR_SCHEME } from "./doctor";
+import { showDropIn } from "./dropIn";
 import { watchInterpreter } from "./interpreter";
 import { IrView } from "./irView";
 import { IrPanel } from "./panels/irPanel";
@@ -11,6 +12,7 @@ import { MaskPanel } from "./panels/maskPanel";
 import { PipelinePanel } from "./panels/pipelinePanel";
 import { Reports } from "./panels/reportPanel";
 import { Source } from "./panels/source";
+import { ModelCommand } from "./modelCommand";
 import { PhaseMarks } from "./phaseMarks";
 import { SpecCommands } from "./specCommands";
 import { StatusItem } from "./statusItem";
@@ -27,11 +29,14 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const pipeline = new PipelinePanel(server, source, context.extensionUri);
   const mask = new MaskPanel(server, context.extensionUri);
   const compare = (of: { kernel: string; spec: string }): Promise<void> => ir.compare(vscode.Uri.parse(of.kernel), vscode.Uri.parse(of.spec));
-  const reports = new Reports(context.extensionUri, source, compare);
+  const dropIn = (of: { kernel: string; spec: string }): Promise<void> => showDropIn(adaptations.of(vscode.Uri.parse(of.kernel), vscode.Uri.parse(of.spec)));
+  const reports = new Reports(context.extensionUri, source, compare, dropIn);
   const adapt = new AdaptCommand(server, adaptations, reports);
   const verify = new VerifyCommand(server, reports);
   const specs = new SpecCommands(server, adapt);
   const doctor = new Doctor(server);
+  const model = new ModelCommand(context, adapt, () => server.restart());
+  server.secrets = () => model.environment();
   const marks = new PhaseMarks(server);
 
   const shown = <T extends unknown[]>(run: (...args: T) => Promise<void>) => async (...args: T): Promise<void> => {
@@ -46,6 +51,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     }
   };
   const runAdapt = shown((...args: unknown[]) => adapt.run(args));
+  const runModel = shown((...args: unknown[]) => model.ask(args));
   const runVerify = shown((...args: unknown[]) => verify.run(args));
   const runIr = shown((...args: unknown[]) => irPanel.show(args));
 
@@ -54,6 +60,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
 
   // What the server's lenses and actions call comes here, to be shown the editor's way.
   server.commands.set("cubridge.adapt", (args) => runAdapt(...args));
+  server.commands.set("cubridge.askModel", (args) => runModel(...args));
   server.commands.set("cubridge.verify", (args) => runVerify(...args));
   server.commands.set("cubridge.showIr", (args) => runIr(...args));
   server.commands.set("cubridge.readSpec", (args) => readSpec(...args));
@@ -62,6 +69,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const commands: Record<string, (...args: never[]) => unknown> = {
     "cubridge.adaptKernel": runAdapt,
     "cubridge.verifyKernel": runVerify,
+    "cubridge.askModelForKernel": runModel,
+    "cubridge.setModelKey": shown(() => model.setKey()),
     "cubridge.showKernelIr": runIr,
     "cubridge.showKernelIrText": shown((...args: unknown[]) => ir.show(args)),
     "cubridge.compareIr": shown((uri?: vscode.Uri) => adapt.compare(uri, (kernel, spec) => ir.compare(kernel, spec))),
@@ -71,6 +80,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     "cubridge.acceptAdaptation": shown((uri?: vscode.Uri) => adapt.accept(uri)),
     "cubridge.discardAdaptation": shown((uri?: vscode.Uri) => adapt.discard(uri)),
     "cubridge.saveAdaptation": shown((uri?: vscode.Uri) => adapt.saveAs(uri)),
+    "cubridge.openDropIn": shown((uri?: vscode.Uri) => adapt.openDropIn(uri)),
     "cubridge.showReport": () => { reports.show(); },
     "cubridge.restart": () => server.restart(),
     "cubridge.showLogs": () => { log.show(); },
@@ -99,6 +109,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     marks,
     vscode.workspace.registerTextDocumentContentProvider(DOCTOR_SCHEME, doctor),
     vscode.workspace.registerTextDocumentContentProvider(SCHEME, adaptations),
+    vscode.workspace.registerTextDocumentContentProvider(DROP_IN_SCHEME, adaptations),
     vscode.workspace.onDidGrantWorkspaceTrust(restart),
     vscode.workspace.onDidChangeConfiguration((event) => {
       if (event.affectsConfiguration("cubridge.interpreter")) restart();

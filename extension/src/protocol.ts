@@ -95,7 +95,7 @@ export interface Report {
   versions?: Record<string, string>;
 }
 
-/** A wrong answer that the grid must reject; `distance` is in units of the tolerance. */
+/** A wrong answer that the grid must reject; `distance` is an error of a row, as `worst_o` of a case. */
 export interface Power {
   what: string;
   kind: string;
@@ -119,14 +119,30 @@ export interface Finding {
   span?: Place | null;
 }
 
+/** A tensor that the kernel takes and the spec does not have; the caller makes it by `built_by` of the drop-in. */
+export interface Derived {
+  name: string;
+  what: string;
+  dtype: string;
+  shape: string[];
+  bytes: number;
+  sizes: Record<string, number>;
+  built_by: string | null;
+}
+
 export interface EngineResult {
   level: string;
   applicability: string;
   text?: string | null;
   diff?: string;
+  /** A Python file with what the spec does before and after the attention; null where the kernel alone does it all. */
+  drop_in?: string | null;
+  derived?: Derived[];
   diagnostics: Finding[];
   report?: Report | null;
   bindings?: Record<string, unknown>;
+  /** What a model had to do with it; null where the rules did all of it. */
+  proposed?: { model: string; host: string; parts: string[]; rounds: number; attempts: number; prompt_tokens: number; reply_tokens: number } | null;
   kernel_name?: string | null;
   stages?: Stage[];
   kernel?: { path: string; name: string };
@@ -155,6 +171,8 @@ export interface Edit {
 export interface AdaptReply extends JobReply {
   delivered: "reply" | "edit" | "file" | "nothing";
   edits?: Edit[];
+  /** Name of the drop-in's file, as the header of the adapted kernel says it; "" when there is none. */
+  drop_in_name?: string;
 }
 
 export interface IrReply {
@@ -238,6 +256,8 @@ export interface IrNode {
   phase: string;
   lines: [number, number] | null;
   callee: [number, number] | null;
+  /** Further statements that compute what the node stores. */
+  also?: [number, number][];
   children: IrNode[];
 }
 

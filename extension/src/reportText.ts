@@ -36,7 +36,7 @@ function failures(cases: readonly Case[]): string {
     .slice(0, 20)
     .map((item) => {
       const at = item.counterexample;
-      const place = at ? `${at.output}[b=${at.b}, h=${at.h}, i=${at.i}${at.d === null ? "" : `, d=${at.d}`}]` : "";
+      const place = at ? `${at.output.toUpperCase()}[b=${at.b}, h=${at.h}, i=${at.i}${at.d === null ? "" : `, d=${at.d}`}]` : "";
       const sizes = Object.entries(item.sizes).map(([name, size]) => `${name}=${size}`).join(" ");
       return [item.level, item.name, sizes, item.dtype, number(item.worst_o), place, at?.got, at?.want];
     });
@@ -121,11 +121,21 @@ export function valuesElsewhere(result: EngineResult): string[] {
   return [...new Set(lines.filter(Boolean))];
 }
 
+/** Who proposed which parts, and what asking took. */
+function proposedLine(by: NonNullable<EngineResult["proposed"]>): string {
+  const took = `${by.attempts} attempt${by.attempts === 1 ? "" : "s"}, ${by.prompt_tokens + by.reply_tokens} tokens`;
+  return `**Proposed by ${cell(by.model)}** at ${cell(by.host)}: ${by.parts.map((part) => `\`${cell(part)}\``).join(", ")} (${took}). The level is what the verifier found.`;
+}
+
 function ofResult(result: EngineResult): string[] {
   const sections = [`**Level ${result.level}**, ${result.applicability}.`];
   const bindings = Object.entries(result.bindings ?? {});
   if (bindings.length > 0) sections.push(`Bindings: ${bindings.map(([name, value]) => `\`${name} = ${cell(value)}\``).join(", ")}`);
   for (const line of valuesElsewhere(result)) sections.push(cell(line));
+  if (result.proposed) sections.push(proposedLine(result.proposed));
+  if (result.drop_in) sections.push("What the spec does around the kernel is in its drop-in, a Python file that is saved with the kernel.");
+  const made = (result.derived ?? []).map((one) => [one.name, one.what, one.dtype, one.shape.join(" × "), bytes(one.bytes), one.built_by]);
+  sections.push(table(["tensor", "what it is", "dtype", "shape", "at most", "made by"], made));
   if (result.report) sections.push(...ofReport(result.report));
   if (result.diagnostics.length > 0) {
     const rows = result.diagnostics.map((d) => [d.code, d.severity, d.message, d.help]);

@@ -26,6 +26,11 @@ export class VerifyCommand {
       ...optionsOf(args),
     });
     if (!reply || reply.state === "cancelled") return;
+    if (reply.state === "failed") {
+      const logs = await vscode.window.showErrorMessage(`CuBridge ${reply.message || "gave no result."}`, "Show Logs");
+      if (logs) await vscode.commands.executeCommand("cubridge.showLogs");
+      return;
+    }
     this.reports.keep(`Verification of ${nameOf(kernel)} against ${nameOf(spec)}`, reply);
     const done = reply.state === "done" && reply.result;
     const answer = done

@@ -29,6 +29,12 @@ test("a table cell cannot break the table", () => {
   assert.match(text, /\| ✓ \| x \| a\\\|b c \|/);
 });
 
+test("a command is shown as it has to be typed, whatever markdown makes of its signs", () => {
+  const text = page("python3", "packages are missing: tree_sitter.", [check("NVRTC", false, false, "pip install 'a==13.0.*' 'b==13.0.*'")], null);
+  assert.match(text, /- NVRTC: pip install 'a==13\.0\.\\\*' 'b==13\.0\.\\\*'/);
+  assert.match(text, /Server: packages are missing: tree\\_sitter\.\n/);
+});
+
 test("an interpreter that does not start gives the reason and what to set", () => {
   const text = failedPage("nowhere", "nowhere does not start: ENOENT");
   assert.match(text, /\*\*nowhere does not start: ENOENT\*\*/);

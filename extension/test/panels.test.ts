@@ -32,6 +32,16 @@ test("whatever a template is given is escaped, but HTML made by it is not", () =
     '<p title="a&quot;b">&lt;img src=x onerror=alert(1)&gt;<b>&amp;</b>&lt;<i></i></p>');
 });
 
+test("the caret on a statement that computes what a node stores leads to that node, a statement of a node's own comes first", () => {
+  const made = new TreeModel();
+  made.update([{ ...node("exp", [12, 12]), also: [[10, 10], [11, 11]] }, node("max", [11, 11])]);
+  assert.ok(made.follow(10));
+  assert.equal(made.selected, "exp");
+  assert.ok(made.follow(11));
+  assert.equal(made.selected, "max");
+  assert.ok(!made.follow(13));
+});
+
 test("the keyboard walks the tree as the tree pattern says", () => {
   const tree = model();
   assert.deepEqual([tree.selected, tree.entry], [null, "parameters"]);
@@ -201,7 +211,7 @@ test("the report shows levels with why, failed cases first, and what is short", 
   assert.match(text, /<li class="failed">.*<b>gpu<\/b>.*device lost/s);
   assert.ok(text.indexOf("gqa") < text.indexOf("tail"));
   assert.match(text, /1 differ/);
-  assert.match(text, /o\[b=0, h=1, i=2, d=3\]/);
+  assert.match(text, /O\[b=0, h=1, i=2, d=3\]/);
   assert.match(text, /The whole module.*gives the same result: worst error 2\.0e-3/s);
   assert.match(text, /16 B/);
   assert.match(text, /not met/);

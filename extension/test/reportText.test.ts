@@ -43,7 +43,7 @@ test("every part of a report is there", () => {
   assert.ok(text.includes("`causal = 1`"));
   assert.ok(text.includes("| simulate | skipped | 0.00 | switched off |"));
   assert.ok(text.includes("| ir | float64 | 2 | 1 | 5.0e-1 | 1.0e-6 |"));
-  assert.ok(text.includes("o[b=0, h=1, i=2, d=3] | 0.25 | nan |"));
+  assert.ok(text.includes("O[b=0, h=1, i=2, d=3] | 0.25 | nan |"));
   assert.ok(text.includes("| k&lt;half, 64> | sm_80 | 128 | 0 | 40960 |"));
 });
 

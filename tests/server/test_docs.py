@@ -17,7 +17,7 @@ def test_commands_are_those_of_the_server() -> None:
 
 def test_settings_and_defaults_are_those_of_the_server() -> None:
     section = PAGE.split("## Settings")[1].split("## ")[0]
-    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", section, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| `([^`]+)` \|", section, re.MULTILINE))
     fields = {field.name: field.default for field in dataclasses.fields(settings.Settings)}
     assert {settings.snake(name) for name in rows} == set(fields)
     for name, text in rows.items():

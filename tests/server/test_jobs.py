@@ -79,7 +79,9 @@ async def test_adapt_gives_the_extension_text_edits_and_report(shared: Session) 
         lines[first:last] = edit["newText"].split("\n")[:-1]
     assert "\n".join(lines) == result["text"]
     stages = [getattr(report, "message", "") for report in shared.client.progress_reports["mine"]]
-    assert len([message for message in stages if message]) >= 3
+    said = [message for message in stages if message]
+    assert len(said) >= 3
+    assert said[:2] == ["start: starting the engine", "start: importing torch"]  # before anything slow begins
     assert shared.path.read_text() == text  # the file is the user's until Accept
     if result["level"] == "simulated":
         await _costs_are_shown_for_the_adapted_text_alone(shared, text, result["text"])
@@ -221,6 +223,9 @@ async def test_the_server_survives_a_killed_worker(start: Start) -> None:
         reply = plain(await future)
         assert reply["state"] == "failed"
         assert reply["message"].startswith("CB803")
+        assert "its log is empty" in reply["message"]
+        assert not session.client.diagnostics.get(session.uri), "the kernel did nothing wrong"
+        assert not [lens for lens in await session.lenses() if lens.command and "differs" in lens.command.title]
         assert "```cuir" in await session.hover(line_of(text, "for (int tile"))
 
         again = await session.command("cubridge.adapt", spec=session.spec(ADAPTED_TO), options=QUICK)

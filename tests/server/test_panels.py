@@ -172,7 +172,7 @@ async def test_programs_are_compared_after_an_adaptation_only(shared: Session) -
 
 async def test_in_a_file_of_two_kernels_the_one_around_the_line_is_meant(shared: Session) -> None:
     first = shared.path.read_text()
-    start = first.index("template <typename T, int D>\n__global__")
+    start = first.index("template <typename T, int D, int DV = D>\n__global__")
     second = first[start : first.index("// -----", start)].replace("flash_fwd_sm80", "another")
     text = f"{first}\n{second}"
     shared.open(text)

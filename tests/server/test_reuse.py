@@ -59,7 +59,18 @@ def places(reading: engine.Reading) -> Iterator[tuple[str, Span | None, Span | N
         yield type(op).__name__, origin.span, origin.callee
 
 
+BLANKS = {
+    "a comment in the kernel": ("const int lane", '// the lane "of\n  // the warp\n  const int lane'),
+    "a comment behind a statement": (
+        "const int warp = threadIdx.x / 32;",
+        "const int warp = threadIdx.x / 32;  // 0 .. 3",
+    ),
+    "a comment in a call": ("mma_m16n8k16<T>(s[2 * np], qf[kk]", "mma_m16n8k16<T>(s[2 * np], /* Q */\n  qf[kk]"),
+    "a line break": ("const int warp = threadIdx.x", "const int warp =\n      threadIdx.x"),
+    "a blank": ("const int lane", "const  int lane"),
+}
 ELSEWHERE = {
+    **BLANKS,
     "a comment above": ("#include <cuda_fp16.h>", "// one\n// two\n#include <cuda_fp16.h>"),
     "code in a host function": ("return a + 1;", "int b = a * 2;\n  return a + b;"),
     "a host function half typed": ("return a + 1;", "int b = (a +\n  return a + 1;"),
@@ -87,11 +98,13 @@ def test_typing_elsewhere_lifts_nothing_and_places_are_those_of_a_fresh_lift(
 
 
 USED = {
-    "the kernel": ("const int lane", "const  int lane"),
-    "a device function it calls": ("__device__ __forceinline__ float exp2_approx(float x) {", None),
+    "the kernel": ("const int lane", "int lane"),
+    "a device function it calls": ("ex2.approx.ftz.f32", "ex2.approx.f32"),
     "a constant": ("constexpr int Bc = 64;", "constexpr int Bc = 32;"),
-    "its launch": ("<<<", "<<< "),
-    "a macro": ("#define INFINITY", "#define  INFINITY"),
+    "its launch": ("<<<", "<<<+"),
+    "a directive": ("#pragma unroll\n", "#pragma  unroll\n"),
+    "a mark of ours": ("const int lane", "// cubridge: begin proposed x (y)\n  const int lane"),
+    "a comment that takes code away": ("const int h =", "// const int h ="),
 }
 
 
@@ -102,7 +115,7 @@ def test_typing_in_what_the_kernel_uses_lifts_it_again(
     reading, lifts = first
     old, new = USED[name]
     assert old in text
-    edited = text.replace(old, new if new is not None else old + " ", 1)
+    edited = text.replace(old, new, 1)
     engine.read("k.cu", edited.encode(), reading, lifts)
     assert lifted_again == ["flash_fwd_sm80"]
 

@@ -32,7 +32,7 @@ def test_package_json_and_the_server_have_the_same_settings() -> None:
     manifest = json.loads(Path("package.json").read_text())
     offered = manifest["contributes"]["configuration"]["properties"]
     names = {settings.snake(name.removeprefix("cubridge.")): row["default"] for name, row in offered.items()}
-    for name in set(names) - {"interpreter", "trace.server", "phase_marks"}:  # the extension alone reads these
+    for name in set(names) - {"interpreter", "trace_server", "phase_marks"}:  # the extension alone reads these
         assert names[name] == getattr(settings.Settings(), name), name
     assert set(settings.Settings.__dataclass_fields__) - {"trusted"} <= set(names)
 
@@ -54,6 +54,10 @@ def test_capabilities_of_real_clients() -> None:
         ("import torch\n\ndef attention(q, k, v):\n    return q\n", "attention"),
         ("class A(nn.Module):\n    def forward(self, q, k, v, mask=None):\n        pass\n", "forward"),
         ("class A(nn.Module):\n    def forward(self, x):\n        pass\n", None),
+        ("class A(nn.Module):\n    def forward(self, x):\n        pass\n\ndef example_inputs():\n    pass\n", "module"),
+        ("class A(Base):\n    def forward(self, x):\n        pass\n\ndef example_inputs():\n    pass\n", None),
+        ("def attention(module, x, *, kernel):\n    return kernel(x)\n", None),  # a drop-in of ours
+        ("def attention(q, k, v, *, kernel_size=3):\n    return q\n", "attention"),
         ("def alibi_score_mod(score, b, h, i, j):\n    return score\n", "score_mod"),
         ("def f():\n    def attention(q): ...\n", None),
         ("x = 'def attention('\n", None),
@@ -62,6 +66,15 @@ def test_capabilities_of_real_clients() -> None:
 )
 def test_what_makes_a_file_a_spec(text: str, entry: str | None) -> None:
     assert specs.entry_of(text) == entry
+
+
+def test_every_example_is_offered_and_its_lens_stands_over_what_is_meant() -> None:
+    texts = {path.name: path.read_text() for path in Path("examples").glob("*.py")}
+    assert len(texts) > 20
+    assert [name for name, text in texts.items() if specs.entry_of(text) is None] == []
+    line = specs.line_of(texts["vit_fused_qkv.py"])
+    assert line is not None
+    assert texts["vit_fused_qkv.py"].split("\n")[line].startswith("class Attention(")
 
 
 def test_a_scan_passes_over_environments_and_finds_the_rest(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import { maskFile } from "../webviews/maskFile";
 import type { MaskQuestion, ToHost } from "../webviews/messages";
 import { Panel } from "./panel";
 
+/** What the worker says it is doing, in more words where they are few. */
+const STAGES: Record<string, string> = { spec: "the spec is run and traced" };
 const isSpec = (uri: vscode.Uri): boolean => uri.path.endsWith(".py");
 
 export class MaskPanel implements vscode.Disposable {
@@ -45,8 +47,9 @@ export class MaskPanel implements vscode.Disposable {
     const turn = ++this.asked;
     this.panel.post({ type: "pending" });
     const about = isSpec(subject) ? { spec: subject.toString() } : { kernel: subject.toString() };
+    const waiting = (why: string): void => { if (turn === this.asked) this.panel.post({ type: "pending", why: STAGES[why] ?? why }); };
     const reply = await this.server
-      .execute<MaskReply>("cubridge.maskMap", { ...about, ...this.asking })
+      .watched<MaskReply>("cubridge.maskMap", { ...about, ...this.asking }, waiting)
       .catch((error: unknown) => ({ state: "failed" as const, message: error instanceof Error ? error.message : String(error) }));
     if (turn !== this.asked) return; // a newer question is on its way
     if (reply.state !== "done") {

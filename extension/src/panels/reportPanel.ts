@@ -22,6 +22,7 @@ export class Reports implements vscode.Disposable {
     private readonly extensionUri: vscode.Uri,
     private readonly source: Source,
     private readonly compare: (reply: JobReply) => Promise<void>,
+    private readonly dropIn: (reply: JobReply) => Promise<void>,
   ) {
     this.panel = new Panel("report", extensionUri, (message) => this.receive(message));
   }
@@ -80,6 +81,9 @@ export class Reports implements vscode.Disposable {
         break;
       case "diff":
         if (this.last) await this.compare(this.last.reply);
+        break;
+      case "dropIn":
+        if (this.last) await this.dropIn(this.last.reply);
         break;
     }
   }

@@ -21,6 +21,11 @@ export function html(parts: TemplateStringsArray, ...values: Value[]): Html {
   return new Html(parts.map((part, at) => part + written(values[at])).join(""));
 }
 
+/** A sentence of the engine: what it has between backticks is code. */
+export function prose(sentence: string): Html {
+  return html`${sentence.split("`").map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part))}`;
+}
+
 /** A number with its unit in powers of 1024. */
 export function bytes(size: number): string {
   if (size < 1024) return `${Number(size.toPrecision(3))} B`;

@@ -4,7 +4,7 @@ import { html } from "./html";
 import { irHead, irRows } from "./irHtml";
 import type { ToView } from "./messages";
 import { TreeModel } from "./treeModel";
-import { connect, element, onClick, render, status } from "./view";
+import { connect, element, filled, onClick, render, status } from "./view";
 
 interface Saved {
   kernel: string;
@@ -45,6 +45,7 @@ function show(reply: IrTreeReply): void {
   if (reply.kernel !== kernel) model = new TreeModel();
   kernel = reply.kernel;
   status(reply.stale ? "This is the reading before the last change." : "", true);
+  filled();
   render(element("head"), irHead(reply));
   model.update(reply.roots);
   draw(tree.contains(document.activeElement));

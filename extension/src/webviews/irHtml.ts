@@ -23,6 +23,6 @@ function treeRow(row: Row, model: TreeModel): Html {
   return html`<div role="treeitem" id="row:${node.id}" data-id="${node.id}" class="row level-${Math.min(row.level, 8)}${folder ? " folder" : ""}"
     aria-level="${row.level}" aria-posinset="${row.position}" aria-setsize="${row.siblings}" ${expanded}
     aria-selected="${String(selected)}" tabindex="${node.id === model.entry ? 0 : -1}"
-    ><span class="phase phase-${node.phase}" aria-hidden="true"></span><span class="name">${twist}<span class="title">${node.title}</span></span>
-    <span class="detail">${node.detail === node.title ? "" : node.detail}</span> ${line}</div>`;
+    ><span class="phase phase-${node.phase}" aria-hidden="true"></span><span class="words"><span class="name">${twist}<span class="title">${node.title}</span></span>
+    <span class="detail">${node.detail === node.title ? "" : node.detail}</span></span> ${line}</div>`;
 }

@@ -3,7 +3,7 @@ import type { MaskReply } from "../protocol";
 import { html } from "./html";
 import { maskList, maskSummary, maskSvg, maskText } from "./maskSvg";
 import type { MaskQuestion, ToView } from "./messages";
-import { connect, element, flagsIn, onClick, render, status } from "./view";
+import { connect, element, filled, flagsIn, onClick, render, status } from "./view";
 
 const FIELDS: readonly { name: keyof MaskQuestion; title: string; min: number }[] = [
   { name: "Sq", title: "queries Sq", min: 1 },
@@ -29,7 +29,7 @@ let reply: MaskReply | undefined;
 let row = view.saved?.row ?? -1; // none chosen
 
 function receive(message: ToView["mask"]): void {
-  if (message.type === "pending") status("Reading the mask…", true);
+  if (message.type === "pending") status(message.why ? `Reading the mask: ${message.why}…` : "Reading the mask…", true);
   else if (message.type === "problem") status(message.message);
   else show(message.reply);
 }
@@ -38,6 +38,7 @@ function show(next: MaskReply): void {
   reply = next;
   row = Math.min(row, next.cells.length - 1);
   status("");
+  filled();
   render(element("head"), maskSummary(next));
   render(element("list"), maskList(next));
   element("visited").hidden = next.ranges.length === 0;

@@ -12,8 +12,8 @@ export interface Ready { type: "ready" }
 export interface Reveal { type: "reveal"; lines: Lines; focus: boolean; path?: string }
 /** To a view: nothing can be shown, and why. What was shown before stays, marked. */
 export interface Problem { type: "problem"; message: string }
-/** To a view: newer content is on its way. */
-export interface Pending { type: "pending" }
+/** To a view: newer content is on its way; `why` it takes a moment. */
+export interface Pending { type: "pending"; why?: string }
 
 export interface MaskQuestion { Sq: number; Sk: number; Br: number; Bc: number; b: number; h: number }
 
@@ -28,5 +28,5 @@ export interface ToHost {
   ir: Ready | Reveal | { type: "copy" } | { type: "openText" };
   pipeline: Ready | Reveal | { type: "copy"; text: string } | { type: "flags"; flags: Record<string, number> };
   mask: Ready | { type: "ask"; question: MaskQuestion; flags: Record<string, number> } | { type: "copy"; text: string } | { type: "save" };
-  report: Ready | Reveal | { type: "copy" } | { type: "export" } | { type: "diff" };
+  report: Ready | Reveal | { type: "copy" } | { type: "export" } | { type: "diff" } | { type: "dropIn" };
 }

@@ -3,7 +3,7 @@ import type { PipelineReply } from "../protocol";
 import { html } from "./html";
 import type { ToView } from "./messages";
 import { asList, asText, chart, legend, pipelineHead, stepCard, verdict } from "./pipelineHtml";
-import { connect, element, flagsIn, onClick, render, status } from "./view";
+import { connect, element, filled, flagsIn, onClick, render, status } from "./view";
 
 interface Saved { selected: number }
 
@@ -25,6 +25,7 @@ function receive(message: ToView["pipeline"]): void {
       reply = message.reply;
       selected = Math.min(selected, Math.max(reply.steps.length - 1, 0));
       status(reply.stale ? "This is the reading before the last change." : "", true);
+      filled();
       render(element("head"), pipelineHead(reply));
       render(element("verdict"), verdict(reply));
       render(element("list"), asList(reply));

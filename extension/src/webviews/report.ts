@@ -3,7 +3,7 @@ import { html } from "./html";
 import type { ToView } from "./messages";
 import { reportHtml } from "./reportHtml";
 import { compareKeys } from "./reportTable";
-import { connect, element, onClick, render, status } from "./view";
+import { connect, element, filled, onClick, render, status } from "./view";
 
 const root = element("root");
 render(
@@ -18,6 +18,7 @@ function receive(message: ToView["report"]): void {
     return;
   }
   status("");
+  filled();
   render(element("report"), reportHtml(message.title, message.reply, message.made));
   element("diff").hidden = !message.reply.result?.diff;
 }
@@ -39,6 +40,7 @@ onClick(root, "[data-lines]", (target) => {
   if (first === undefined || last === undefined) return;
   view.post({ type: "reveal", lines: [first, last], focus: true, path: target.dataset.path ?? "" });
 });
+onClick(root, "[data-drop-in]", () => { view.post({ type: "dropIn" }); });
 element("export").addEventListener("click", () => { view.post({ type: "export" }); });
 element("copy").addEventListener("click", () => { view.post({ type: "copy" }); });
 element("diff").addEventListener("click", () => { view.post({ type: "diff" }); });

@@ -1,12 +1,12 @@
 // The report as HTML: the same for the panel and for the exported file. No DOM, no editor API.
 import type { Case, Compiled, Cost, EngineResult, Finding, JobReply, LineCost, Report, Simulated, Stage } from "../protocol";
 import { valuesElsewhere } from "../reportText";
-import { bytes, html, type Html } from "./html";
+import { bytes, html, prose, type Html } from "./html";
 import { type Cell, num, table, text, verdict } from "./reportTable";
 
 /** The levels in their order: what earns each, and the stages that have to pass for it. */
 const LEVELS: readonly { name: string; means: string; stages: readonly string[] }[] = [
-  { name: "lifted", means: "the adapted text was read back and means the target", stages: ["lift", "read back"] },
+  { name: "lifted", means: "every step of the kernel was understood", stages: ["lift", "read back"] },
   { name: "ir", means: "its program equals the spec on every shape of the grid", stages: ["ir"] },
   { name: "compiled", means: "it compiles for every architecture of the contract", stages: ["compile"] },
   { name: "simulated", means: "its PTX equals the spec, with no race found", stages: ["simulate"] },
@@ -30,7 +30,7 @@ function ofResult(result: EngineResult): Html {
   const stages = report?.stages ?? result.stages ?? [];
   return html`<section class="verdict-card ${result.applicability}"><p><b class="level">${result.level}</b> <span class="badge">${result.applicability}</span></p>
     <p>${MEANS[result.applicability] ?? ""}</p></section>${ladder(result.level, stages)}${findings(result.diagnostics)}${
-    report ? ofReport(report, result) : null}${bindings(result)}${timing(stages)}${change(result.diff)}`;
+    dropIn(result)}${report ? ofReport(report, result) : null}${bindings(result)}${timing(stages)}${change(result.diff)}`;
 }
 
 function ladder(level: string, stages: readonly Stage[]): Html {
@@ -48,8 +48,8 @@ function ladder(level: string, stages: readonly Stage[]): Html {
 
 function findings(all: readonly Finding[]): Html | null {
   if (all.length === 0) return null;
-  return html`<section><h2>Findings</h2><ul class="findings">${all.map((one) => html`<li class="finding ${one.severity}">${place(one)} ${one.message}${
-    one.help ? html`<br><span class="help">${one.help}</span>` : null}</li>`)}</ul></section>`;
+  return html`<section><h2>Findings</h2><ul class="findings">${all.map((one) => html`<li class="finding ${one.severity}">${place(one)} ${prose(one.message)}${
+    one.help ? html`<br><span class="help">${prose(one.help)}</span>` : null}</li>`)}</ul></section>`;
 }
 
 function place(one: Finding): Html {
@@ -79,6 +79,20 @@ function whole(all: readonly Case[]): Html | null {
     good ? "gives the same result" : "gives another result"}: worst error ${num(Math.max(...own.map((item) => Number(item.worst_o)))).html}, tolerance ${num(own[0]?.tolerance).html}.</p></section>`;
 }
 
+/** What is not in the kernel: the Python around it, and the tensors that it makes for it. */
+function dropIn(result: EngineResult): Html | null {
+  const derived = result.derived ?? [];
+  if (!result.drop_in && derived.length === 0) return null;
+  const rows = derived.map((one): Cell[] => [
+    text(one.name), text(one.what), text(one.dtype), text(one.shape.join(" × ")),
+    { html: html`at most ${bytes(one.bytes)}`, key: one.bytes }, text(one.built_by ?? "the caller"),
+  ]);
+  const open = html`<p>The kernel is not all: what the spec does around it is in a Python file, which is saved with the kernel.</p>
+    <p><button type="button" data-drop-in>Open the Drop-in</button></p>`;
+  return html`<section><h2>The drop-in</h2>${result.drop_in ? open : null}${
+    rows.length > 0 ? table("Tensors made for the kernel", ["name", "what it is", "dtype", "shape", "size", "made by"], rows) : null}</section>`;
+}
+
 function cases(all: readonly Case[]): Html | null {
   if (all.length === 0) return null;
   const ordered = [...all].sort((a, b) => Number(a.passed) - Number(b.passed) || used(b) - used(a));
@@ -103,7 +117,7 @@ function cases(all: readonly Case[]): Html | null {
 
 function usedCell(item: Case): Cell {
   const share = used(item);
-  const label = share === Infinity ? "∞" : share === 0 ? "0" : share < 0.001 ? "< 0.1 %" : `${Number((100 * share).toPrecision(2))} %`;
+  const label = share === Infinity ? "∞" : share > 10 ? "> 1000 %" : share === 0 ? "0" : share < 0.001 ? "< 0.1 %" : `${Number((100 * share).toPrecision(2))} %`;
   // A meter needs no style of its own, which the content policy would refuse.
   return { html: html`<meter min="0" max="1" high="0.9" value="${Math.min(share, 1)}" aria-hidden="true"></meter> ${label}`, key: share };
 }
@@ -112,7 +126,7 @@ function counterexamples(failed: readonly Case[]): Html | null {
   const rows = failed.slice(0, 20).flatMap((item): Cell[][] => {
     const at = item.counterexample;
     if (!at) return [];
-    const where = `${at.output}[b=${at.b}, h=${at.h}, i=${at.i}${at.d === null ? "" : `, d=${at.d}`}]`;
+    const where = `${at.output.toUpperCase()}[b=${at.b}, h=${at.h}, i=${at.i}${at.d === null ? "" : `, d=${at.d}`}]`;
     return [[text(item.level), text(item.name), text(where), num(at.got), num(at.want)]];
   });
   return rows.length > 0 ? table("First wrong elements", ["level", "case", "element", "got", "want"], rows) : null;

@@ -137,8 +137,8 @@ export class TreeModel {
   }
 }
 
-/** How many lines a node covers if `line` is one of them, else infinitely many. */
+/** How many lines a node covers if `line` is one of them, else infinitely many. What only leads to a node counts after what is it. */
 function span(node: IrNode, line: number): number {
-  const covering = [node.lines, node.callee].filter((lines) => lines && lines[0] <= line && line <= lines[1]);
-  return Math.min(Infinity, ...covering.map((lines) => (lines ? lines[1] - lines[0] : Infinity)));
+  const size = (lines: [number, number] | null): number => (lines && lines[0] <= line && line <= lines[1] ? lines[1] - lines[0] : Infinity);
+  return Math.min(size(node.lines), size(node.callee), ...(node.also ?? []).map((lines) => size(lines) + 0.5));
 }

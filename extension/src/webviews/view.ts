@@ -20,6 +20,7 @@ export interface View<K extends PanelName, State> {
 export function connect<K extends PanelName, State>(_panel: K, receive: (message: ToView[K]) => void): View<K, State> {
   const api = acquireVsCodeApi();
   window.addEventListener("message", (event: MessageEvent<ToView[K]>) => { receive(event.data); });
+  document.body.classList.add("empty"); // until there is something to show
   // After the page's own script has run: it may use the view in `receive`.
   queueMicrotask(() => { api.postMessage({ type: "ready" }); });
   return {
@@ -55,6 +56,11 @@ export function flagsIn(root: HTMLElement): Record<string, number> {
 
 const PATIENCE_MS = 400; // what is done sooner is not worth a word that comes and goes
 let waiting: ReturnType<typeof setTimeout> | undefined;
+
+/** There is something to show: its tools appear with it. */
+export function filled(): void {
+  document.body.classList.remove("empty");
+}
 
 /** The line at the top of every view: what is wrong, or (`passing`) what will be over in a moment; empty when all is well. */
 export function status(text: string, passing = false): void {
