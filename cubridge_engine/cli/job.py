@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..diagnostics import Diagnostic, make
+from ..jobs import JobOutcome, Progress
 from ..jobs import run_job as run_in_worker
 from . import codes as codes
 
@@ -23,23 +25,35 @@ class JobFailed(Exception):
         self.diagnostic = diagnostic
         self.exit_code = exit_code
 
+    @classmethod
+    def of(cls, outcome: JobOutcome) -> JobFailed:
+        """For a job that ended without a value."""
+        found = outcome.diagnostics or (make("CB009"),)
+        return cls(found[0], 3 if found[0].code in ENVIRONMENT_CODES else 1)
+
 
 def run_job(task: str, params: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     """The task's JSON object. Raises JobFailed, and KeyboardInterrupt when the user stops it."""
-    with _Display() as display:
+    with display() as show:
         outcome = run_in_worker(
             task,
             params,
-            on_progress=display.update,
+            on_progress=show,
             timeout_s=args.time_limit,
             memory_bytes=args.memory * 1024 * 1024 if args.memory else None,
         )
     if outcome.state == "cancelled":
         raise KeyboardInterrupt
     if outcome.value is None:
-        found = outcome.diagnostics or (make("CB009"),)
-        raise JobFailed(found[0], 3 if found[0].code in ENVIRONMENT_CODES else 1)
+        raise JobFailed.of(outcome)
     return outcome.value
+
+
+@contextmanager
+def display() -> Generator[Progress]:
+    """Shows progress while the body runs."""
+    with _Display() as shown:
+        yield shown.update
 
 
 class _Display:

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "spec": ("spec", "show what a PyTorch spec means", ("text", "json", "sarif", "github")),
     "adapt": ("adapt", "change a kernel to mean a spec, and verify it", ("text", "json", "diff", "sarif", "github")),
     "verify": ("verify", "check any kernel against a spec", ("text", "json", "sarif", "github")),
+    "eval": ("evaluate", "measure what rules do alone on a suite of tasks, and what a model adds", ("text", "json")),
     "doctor": ("doctor", "show what is installed, and how to install what is missing", ("text", "json")),
     "lsp": ("lsp", "start the language server on stdin and stdout", ()),
 }
@@ -69,6 +70,11 @@ def build_parser() -> argparse.ArgumentParser:
                 "--drop-in", metavar="OUT.py", help="write the rest of a module there (default: beside OUT.cu)"
             )
             sub.add_argument("--force", action="store_true", help="overwrite OUT.cu; write a sketch too")
+            model_options(sub)
+            sub.add_argument("--transcript", metavar="OUT.jsonl", help="write every question, reply and verdict there")
+            sub.add_argument("--replay", metavar="IN.jsonl", help="take the replies from a transcript, offline")
+        if name == "eval":
+            _eval_options(sub)
         if name == "lsp":
             sub.add_argument("--tcp", metavar="HOST:PORT", help="listen on a socket instead")
         if name == "spec":
@@ -106,6 +112,29 @@ def _verify_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seed", type=int, default=0, metavar="N", help="choose other random inputs")
     sub.add_argument("--no-gpu", action="store_true", help="do not use a GPU")
     sub.add_argument("--no-simulator", action="store_true", help="stop at level compiled where there is no GPU")
+
+
+def _eval_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("suite", nargs="?", default="default", help="a suite.toml, or 'default'")
+    sub.add_argument("--k", type=int, default=1, metavar="K", help="the k of pass@k (default: 1)")
+    sub.add_argument("--samples", type=int, default=1, metavar="N", help="independent tries at a task (default: 1)")
+    sub.add_argument("--no-gpu", action="store_true", help="do not use a GPU")
+    sub.add_argument("--no-simulator", action="store_true", help="stop at level compiled where there is no GPU")
+    model_options(sub)
+    _limit_options(sub)
+
+
+def model_options(sub: argparse.ArgumentParser) -> None:
+    """Options of the commands that can ask a model."""
+    group = sub.add_argument_group("where the rules end", "A model is asked only when one is named here.")
+    group.add_argument("--model", metavar="NAME", help="ask this model of an OpenAI-compatible endpoint")
+    group.add_argument("--model-url", metavar="URL", help="its address (default: CUBRIDGE_MODEL_BASE_URL, else OpenAI)")
+    group.add_argument("--rounds", type=int, default=4, metavar="N", help="attempts at each question (default: 4)")
+    group.add_argument("--candidates", type=int, default=1, metavar="N", help="replies in each round (default: 1)")
+    group.add_argument("--budget-tokens", type=int, default=200_000, metavar="N", help="tokens (default: 200000)")
+    group.add_argument("--budget-seconds", type=float, default=600.0, metavar="S", help="seconds (default: 600)")
+    group.add_argument("--budget-usd", type=float, metavar="X", help="US dollars, with --price")
+    group.add_argument("--price", metavar="IN,OUT", help="US dollars for a million tokens asked and answered")
 
 
 def _limit_options(sub: argparse.ArgumentParser) -> None:

@@ -46,6 +46,8 @@ def show_report(out: Console, report: Report) -> None:
         rows = report.empty_rows
         done = "the kernel's 0 was kept" if rows.policy == "keep" and rows.kept else "equal to the spec"
         out.print(f"  empty rows: {rows.rows} on the grid, the spec gives {rows.spec}: {done}")
+    if report.padded is not None:
+        out.print(f"  padded {report.padded.text}: the caller adds columns of zeros, and cuts them off o")
     _show_compiled(out, report.compiled)
     _show_simulated(out, report)
     if report.device is not None:
@@ -145,6 +147,19 @@ def derived_lines(result: Adaptation) -> list[str]:
             line += f"; built by {item.built_by} of {result.drop_in_written or 'the drop-in'}"
         lines.append(line)
     return lines
+
+
+def proposed_lines(result: Adaptation) -> list[str]:
+    """What a model had to do with the result, and what asking it took."""
+    by = result.proposed
+    if by is None:
+        return []
+    paid = f", {by.usd:.3f} US dollars" if by.usd is not None else ""
+    return [
+        f"  proposed by {by.model} at {by.host}: {', '.join(by.parts)}",
+        f"  accepted in round {by.rounds} after {by.attempts} attempt{'' if by.attempts == 1 else 's'}:"
+        f" {by.prompt_tokens} tokens asked, {by.reply_tokens} answered, {by.seconds:.1f} s of waiting{paid}",
+    ]
 
 
 def next_step(result: Adaptation | Verification, written: str | None) -> str:

@@ -71,7 +71,7 @@ def _tensor(tensor: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _outside(out: Console, cut: Mapping[str, Any] | None) -> None:
     """What of the function is not the kernel's."""
-    if cut is None:
+    if cut is None or (cut["calls"] < 2 and not cut["before"] and not cut["after"]):
         return
     _section(out, "stays in PyTorch")
     for name, words in (("before", "before the attention"), ("after", "after it")):

@@ -19,7 +19,7 @@ ROWS: dict[str, Row] = {
     ),
     "CB803": Row(
         E,
-        "the worker process ended ({how}) while it ran `{task}`: {last}",
+        "the worker process ended ({how}) while it ran `{task}`; {last}",
         "The next job starts a fresh one. Code that calls exit() or crashes in native code ends it; the log has more.",
     ),
     "CB804": Row(

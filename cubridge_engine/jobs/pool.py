@@ -216,7 +216,8 @@ class Worker:
         tail = tuple(process.tail)
         if handle.cancel_requested:
             return cancelled(handle.job)
-        last = next((line for line in reversed(tail) if line.strip()), "it wrote nothing")
+        line = next((line.strip() for line in reversed(tail) if line.strip()), "")
+        last = f"its last words: {line}" if line else "its log is empty"
         found = make("CB803", task=handle.job.task, how=how, last=last, stderr="\n".join(tail[-20:]))
         return JobOutcome("failed", None, (found,), tail)
 

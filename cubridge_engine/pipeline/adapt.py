@@ -22,8 +22,9 @@ from ..verify.stages import Progress, Stages
 from ..verify.subject import Subject, VerifyOptions
 from .common import Loaded, diagnostic_dicts, exit_code, load, without_scales
 from .drop_ins import derived_results, make_drop_in
-from .files import Options, file_ref, lift_at, parse_kernel_file, stale
+from .files import Options, file_ref, parse_kernel_file, stale
 from .header import below_header, build_lines, report_lines
+from .widths import lift_at, widths_of_kernel
 
 STAGES = ("parse", "lift", "spec", "transfer", "lower", "read back", "ir", "compile", "simulate", "gpu")
 
@@ -66,10 +67,12 @@ class _Job:
         with self.stages.run("transfer") as stage:
             result = transfer(
                 loaded.lifted.kernel,
-                loaded.attention,
+                loaded.given,
                 empty_rows=self.options.empty_rows,
                 reserved=identifiers(loaded.source),
                 tile_lists=_can_walk(loaded.lifted.anchors),
+                pages=loaded.lifted.anchors.pages is not None and not loaded.padded,  # padding would copy the cache
+                rules=self.options.rules,
             )
             self.diagnostics.extend(result.diagnostics)
             self.bindings = {**result.bindings, **self.options.bindings}
@@ -96,7 +99,7 @@ class _Job:
         own = loaded.lifted.kernel
 
         def lift_text(text: bytes) -> tuple[Kernel | None, tuple[Diagnostic, ...]]:
-            again = lift_at(parse_kernel_file(self.kernel_path, text), own.name, own.D)
+            again = lift_at(parse_kernel_file(self.kernel_path, text), own.name, widths_of_kernel(own))
             return again.kernel, again.diagnostics
 
         with self.stages.run("read back") as stage:

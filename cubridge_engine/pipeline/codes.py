@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..diagnostics.catalogue import E, Row, register
+from ..diagnostics.catalogue import E, N, Row, register
 
 register(
     {
@@ -28,6 +28,14 @@ register(
                 "of shared memory."
             ),
         ),
+        "CB029": Row(
+            N,
+            (
+                "padded {what}: '{kernel}' is called with columns of zeros behind those of the spec, which change no "
+                "score, and what they add to o is cut off; the scale is the spec's own"
+            ),
+            "The drop-in pads, which copies q, k and v; a kernel of the spec's own widths needs no copies.",
+        ),
         "CB023": Row(
             E,
             "'{path}' holds no attention kernel that could be read",
@@ -36,7 +44,7 @@ register(
         "CB025": Row(
             E,
             "there is no kernel '{want}' in the file; it has {have}",
-            "Give --kernel one of these names.",
+            "Choose one of these with --kernel.",
         ),
         "CB026": Row(
             E,

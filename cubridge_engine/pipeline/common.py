@@ -11,12 +11,13 @@ from ..diagnostics import Diagnostic, Severity, diagnostic_to_json, make
 from ..ir.nodes import Kernel
 from ..source import SourceFile
 from ..spec import read_spec
-from ..spec.attention import Attention
+from ..spec.attention import Attention, widths_of
 from ..verify.bindings import Given, bind_kernel
 from ..verify.stages import Stages
 from ..verify.subject import Variant
 from ..verify.targets import archs_of
-from .files import Options, check_head_dim, contract_of, lift_at, parse_kernel_file, read_file
+from .files import Options, contract_of, parse_kernel_file, read_file
+from .widths import as_given, fit_widths, lift_at, widths_of_kernel
 
 ENVIRONMENT_CODES = frozenset({"CB600", "CB007"})
 
@@ -38,6 +39,17 @@ class Loaded:
     contract: Contract | None = None
     failed: bool = False
 
+    @property
+    def given(self) -> Attention:
+        """The attention on what the kernel is given."""
+        assert self.attention is not None
+        return as_given(self.attention, self.lifted.kernel)
+
+    @property
+    def padded(self) -> bool:
+        """True when the kernel is wider than the spec."""
+        return self.given is not self.attention
+
     def at_head_dim(
         self, text: SourceFile, given: Callable[[int], Given], options: Options
     ) -> Callable[[int], Variant | None]:
@@ -46,7 +58,9 @@ class Loaded:
         def at(d: int) -> Variant | None:
             spec = read_spec(self.spec_path, **options.reading(), head_dim=d)
             kernel = lift_at(text, self.lifted.kernel.name, d).kernel
-            if spec.attention is None or kernel is None or d != kernel.D:
+            if spec.attention is None or kernel is None:
+                return None
+            if widths_of(spec.attention, (d, d)) != widths_of_kernel(kernel):
                 return None
             bound = bind_kernel(kernel, spec.attention, given(d))
             return Variant(kernel, spec.attention, spec.program, bound.binding)
@@ -83,7 +97,7 @@ def load(
             loaded.failed = True
             stage.fail("the spec was not understood")
             return loaded
-    _match_head_dim(loaded, options, archs, diagnostics)
+    _match_widths(loaded, options, archs, diagnostics)
     return loaded
 
 
@@ -120,17 +134,15 @@ def _spec(loaded: Loaded, spec_path: str, options: Options, diagnostics: list[Di
     return result.attention is not None
 
 
-def _match_head_dim(loaded: Loaded, options: Options, archs: Sequence[str], diagnostics: list[Diagnostic]) -> None:
-    """Lift again at the spec's head dimension; refuse one that the kernel is not made for."""
+def _match_widths(loaded: Loaded, options: Options, archs: Sequence[str], diagnostics: list[Diagnostic]) -> None:
+    """Lift again at the spec's widths, or the next ones; refuse widths that the kernel is not made for."""
     assert loaded.attention is not None
-    want = options.head_dim or loaded.attention.specialised.get("D")
-    if want is not None and want != loaded.lifted.kernel.D:
-        loaded.lifted = lift_at(loaded.source, options.kernel_name, want)
-    if want is not None:
-        arch = archs_of(archs, loaded.contract, loaded.source.data)[0]
-        problems = check_head_dim(loaded.lifted.kernel, loaded.contract, want, arch)
-        diagnostics.extend(problems)
-        loaded.failed = loaded.failed or bool(problems)
+    arch = archs_of(archs, loaded.contract, loaded.source.data)[0]
+    want = widths_of(loaded.attention, widths_of_kernel(loaded.lifted.kernel))
+    found = fit_widths(loaded.source, loaded.lifted, loaded.contract, want, arch, options.kernel_name)
+    loaded.lifted, problems = found
+    diagnostics.extend(problems)
+    loaded.failed = loaded.failed or any(d.severity is Severity.ERROR for d in problems)
     diagnostics.extend(d for d in loaded.lifted.diagnostics if d not in diagnostics)
 
 

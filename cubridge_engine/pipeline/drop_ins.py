@@ -10,6 +10,7 @@ from ..results import DerivedResult
 from ..spec.attention import Attention
 from ..spec.dropin import DropIn, drop_in
 from ..spec.dropin_derived import Derived
+from ..spec.dropin_padding import Padding
 from ..spec.dropin_plain import plain_drop_in
 from ..transfer.model import Operand
 from ..transfer.tile_builder import FUNCTION, tile_builder
@@ -23,21 +24,22 @@ _MOST_LINES = 4  # of the mask that are quoted beside its formula
 def make_drop_in(
     loaded: Loaded, operands: Sequence[Operand], bindings: Mapping[str, float | int]
 ) -> tuple[DropIn | None, tuple[Diagnostic, ...]]:
-    """The file around the kernel, where the spec is more than an attention or the kernel takes a list of tiles. CB247
-    where it cannot be written.
+    """The file around the kernel, where the spec is more than an attention, or the kernel takes a list of tiles or is
+    wider than the spec. CB247 where it cannot be written.
     """
     assert loaded.attention is not None
     made = [o for o in operands if o.tiles is not None]
-    if loaded.core is None and not made:
+    kernel = loaded.lifted.kernel
+    padding = Padding(kernel.D, kernel.Dv) if loaded.padded else None
+    if loaded.core is None and not made and padding is None:
         return None, ()
     values = [f"{name} = {value:g}" for name, value in bindings.items()]
     notes = [f"The kernel takes {', '.join(values)}."] if values else []
     try:
         derived = _derived(made[0], loaded.attention) if made else None
         if loaded.core is not None:
-            return drop_in(loaded.core, loaded.attention, notes, derived), ()
-        assert derived is not None
-        return plain_drop_in(loaded.program, loaded.attention, derived, notes), ()
+            return drop_in(loaded.core, loaded.attention, notes, derived, padding, any(o.page for o in operands)), ()
+        return plain_drop_in(loaded.program, loaded.attention, derived, notes, padding), ()
     except Exception as error:  # the user's function is traced again, at other lengths
         reason = f"{error}".splitlines()[0] if f"{error}" else type(error).__name__
         return None, (make("CB247", loaded.attention.spans.get("function"), reason=reason),)

@@ -25,11 +25,12 @@ def below_header(report: Report, lines: int) -> Report:
 
 
 def build_lines(drop_in: DropIn, file: str) -> list[str]:
-    """How the caller makes a tensor that is no argument of the spec, in one line. `file`: the drop-in's name, if it is
-    known.
+    """How the caller makes a tensor that is no argument of the spec, in one line; where there is none, which file is
+    around the kernel. `file`: the drop-in's name, if it is known.
     """
     if drop_in.derived is None:
-        return []
+        words = "it does what the spec does before and after the attention"
+        return [f"// cubridge: around this kernel: {file}; {words}"] if file else []
     name_of = {name: name for name in drop_in.derived.reads}
     where = f"of {file}" if file else "of the drop-in written beside this file"
     return [
@@ -43,6 +44,8 @@ def report_lines(report: Report | None) -> list[str]:
     if report is None:
         return ["// cubridge: level none", "// cubridge: report it was not verified"]
     lines = [f"// cubridge: level {report.level}", f"// cubridge: report {MEANS[report.level]}"]
+    if report.padded is not None:
+        lines.append(f"// cubridge: report padded {report.padded.text}, with zeros, by the drop-in")
     whole = [c for c in report.cases if c.name == WHOLE]
     for level, dtype in dict.fromkeys((case.level, case.dtype) for case in report.cases):
         cases = [c for c in report.cases if (c.level, c.dtype) == (level, dtype) and c not in whole]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from ..ir.evaluate import UnboundName, evaluate
 from ..ir.expr import reads
 from ..ir.text_expr import print_expr
 from ..ir.tile_map import TileMap, kept_by, tile_map
-from ..spec import read_spec
+from ..source import read_bytes
+from ..spec import SpecResult, read_spec
 from ..spec.attention import Attention
 from .common import diagnostic_dicts
 from .files import Options
@@ -29,7 +31,7 @@ def spec_mask(spec_path: str, options: Options, asked: Sizes) -> dict[str, Any]:
 
     `asked` may hold Sq, Sk, Br, Bc, b and h. A mask that reads tensors is that of the spec's example, at its lengths.
     """
-    result = read_spec(spec_path, **options.reading(), head_dim=options.head_dim)
+    result = _reading(spec_path, options)
     attention, program = result.attention, result.program
     found = {"diagnostics": diagnostic_dicts(result.diagnostics)}
     if attention is None or program is None:
@@ -51,6 +53,25 @@ def spec_mask(spec_path: str, options: Options, asked: Sizes) -> dict[str, Any]:
         "notes": notes,
         **tiles.picture(),
     }
+
+
+_READ: dict[Any, SpecResult] = {}
+_MOST_READ = 4  # they hold the example's tensors
+
+
+def _reading(path: str, options: Options) -> SpecResult:
+    """What the spec means. Drawing the same text at other lengths does not trace it again."""
+    try:
+        text = read_bytes(path)
+        beside = sorted((p.name, (s := p.stat()).st_mtime_ns, s.st_size) for p in Path(path).parent.glob("*.py"))
+    except OSError:
+        return read_spec(path, **options.reading(), head_dim=options.head_dim)
+    key = (path, text, tuple(beside), repr(options))
+    result = _READ.pop(key, None) or read_spec(path, **options.reading(), head_dim=options.head_dim)
+    _READ[key] = result  # at the end: recently used
+    while len(_READ) > _MOST_READ:
+        del _READ[next(iter(_READ))]
+    return result
 
 
 class NoMap(Exception):

@@ -8,6 +8,8 @@ Parameters are those of the command line: ``kernel``, ``spec``, ``entry``, ``ker
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -45,7 +47,23 @@ def checks_of(params: Params) -> VerifyOptions:
     return VerifyOptions(**given)
 
 
-def _with_texts(task: Callable[[Params, Progress], dict[str, Any]]) -> Callable[[Params, Progress], dict[str, Any]]:
+Task = Callable[[Params, Progress], dict[str, Any]]
+
+
+def _with_torch(task: Task) -> Task:
+    """`task`, with torch imported first: where that is the job's longest wait, the user is told."""
+
+    @wraps(task)
+    def run(params: Params, progress: Progress) -> dict[str, Any]:
+        if "torch" not in sys.modules:
+            progress("start", 0.0, "importing torch")
+            importlib.import_module("torch")
+        return task(params, progress)
+
+    return run
+
+
+def _with_texts(task: Task) -> Task:
     """`task`, reading the editor's texts where it was given some."""
 
     @wraps(task)
@@ -56,6 +74,7 @@ def _with_texts(task: Callable[[Params, Progress], dict[str, Any]]) -> Callable[
     return run
 
 
+@_with_torch
 @_with_texts
 def adapt(params: Params, progress: Progress) -> dict[str, Any]:
     """An ``Adaptation`` (needs ``kernel`` and ``spec``)."""
@@ -66,6 +85,7 @@ def adapt(params: Params, progress: Progress) -> dict[str, Any]:
     )
 
 
+@_with_torch
 @_with_texts
 def verify(params: Params, progress: Progress) -> dict[str, Any]:
     """A ``Verification`` (needs ``kernel`` and ``spec``)."""
@@ -84,6 +104,7 @@ def lift(params: Params, progress: Progress) -> dict[str, Any]:
     return run(params["kernel"], options_of(params), progress).model_dump(mode="json")
 
 
+@_with_torch
 @_with_texts
 def read_spec(params: Params, progress: Progress) -> dict[str, Any]:
     """A ``SpecReading`` (needs ``spec``; ``tiles`` asks for the tile map at Sq, Sk, Br, Bc, b and h)."""
@@ -93,6 +114,7 @@ def read_spec(params: Params, progress: Progress) -> dict[str, Any]:
     return run(params["spec"], options_of(others), progress, params.get("tiles")).model_dump(mode="json")
 
 
+@_with_torch
 @_with_texts
 def spec_mask(params: Params, progress: Progress) -> dict[str, Any]:
     """The tile map of a spec's mask (needs ``spec``; ``sizes`` may hold Sq, Sk, Br, Bc, b and h)."""

@@ -20,12 +20,14 @@ from ..ir.evaluate import UnboundName, evaluate
 from ..ir.expr import TRUE, Const, Expr, Read, Var, free_vars, walk
 from ..ir.nodes import Kernel, Param
 from ..spec.attention import Attention
+from ..transfer.rules.paged import PAGES
 from ..transfer.sampling import bind_unknown, flatten_reads, points, value_at
 from ..transfer.semantics import NotAttention, Semantics, bound_semantics, semantics_of
 from ..transfer.structure import tile_walk
 from ..transfer.tile_lists import ENTRIES, Q_TILES, TileList, build_tile_list
 from .derive import natural_scale, score_at, without_reads
 from .explain import Binding, rename_reads
+from .paged import pages_of, tables
 
 Array = NDArray[Any]
 Number = float | int
@@ -56,8 +58,10 @@ def bind_kernel(kernel: Kernel, attention: Attention, given: Given) -> Bound:
     """Bind every parameter of `kernel` for `attention`. CB713, CB714 and CB717 name what is missing."""
     problems: list[Diagnostic] = []
     tiles = tile_lists_of(kernel, attention)
-    operands = _operands(kernel, attention, given, frozenset(tiles), problems)
-    binding = _with_layouts(kernel, attention, Binding(dict(given.values), operands, tiles=tiles))
+    pages = pages_of(kernel)
+    problems += _page_problems(kernel, attention, pages)
+    operands = _operands(kernel, attention, given, frozenset((*tiles, *pages)), problems)
+    binding = _with_layouts(kernel, attention, Binding(dict(given.values), operands, tiles=tiles, pages=pages))
     owned = {name for axes in binding.stride_params.values() for name in axes}
     values: dict[str, Number] = dict(given.values)
     open_params = [p for p in kernel.params if _needs_value(p) and p.name not in values and p.name not in owned]
@@ -80,6 +84,15 @@ def bind_kernel(kernel: Kernel, attention: Attention, given: Given) -> Bound:
         if item.name not in operands.values()
     )
     return Bound(replace(binding, values=values), tuple(problems))
+
+
+def _page_problems(kernel: Kernel, attention: Attention, pages: Mapping[str, int]) -> list[Diagnostic]:
+    """CB726 where kernel and spec have pages of different sizes: the size is a number in the kernel."""
+    paging = attention.paging
+    wrong = [size for size in pages.values() if paging is not None and size != paging.size]
+    if not wrong or paging is None:
+        return []
+    return [make("CB726", kernel.origin.span, have=wrong[0], want=paging.size, table=paging.table)]
 
 
 def _needs_value(param: Param) -> bool:
@@ -116,9 +129,11 @@ def tile_lists_of(kernel: Kernel, attention: Attention) -> dict[str, TileList]:
 
 
 def extra_tensors(binding: Binding, roles: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
-    """All extra tensors of a call by parameter: those of the spec, and the lists of tiles made from them."""
+    """All extra tensors of a call by parameter: those of the spec, the lists of tiles made from them, and tables of
+    pages.
+    """
     tensors = {parameter: roles[name] for parameter, name in binding.operands.items()}
-    return tensors | tile_arrays(binding, roles, sizes)
+    return tensors | tile_arrays(binding, roles, sizes) | tables(binding.pages, sizes)
 
 
 def tile_arrays(binding: Binding, roles: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -155,6 +170,7 @@ def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Bin
     spec_strides: dict[str, tuple[Expr, ...]] = {}
     layouts = {param: (name, attention.input(name).axes) for param, name in binding.operands.items()}
     layouts |= {param: ("", tiles.axes) for param, tiles in binding.tiles.items()}
+    layouts |= dict.fromkeys(binding.pages, ("", ("B", PAGES)))
     for param, (name, axes) in layouts.items():
         steps = kernel.tensors.get(param) or kernel.tensors.get(f"operand:{param}") or ()
         long = tuple(n for n, extent in enumerate(axes) if extent != "1")

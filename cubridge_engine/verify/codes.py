@@ -53,7 +53,7 @@ register(
                 "{rows} rows of the grid attend to no key: the spec gives NaN there, the kernel's O = 0 and LSE = "
                 "-inf were kept"
             ),
-            "Pass --empty-rows exact to have NaN there as in the spec.",
+            "Choose --empty-rows exact to have NaN there as in the spec.",
         ),
         "CB710": Row(
             N,
@@ -116,6 +116,11 @@ register(
                 "Look for what reading cannot see: synchronisation, bounds, strides, reuse of shared memory; findings"
                 " of the same stage name the line."
             ),
+        ),
+        "CB726": Row(
+            E,
+            "the kernel is made for pages of {have} rows, and those of `{table}` have {want}",
+            "adapt the kernel to the spec again: the page size is a number in its text",
         ),
         "CB725": Row(
             E,

@@ -225,6 +225,12 @@ def numbers_of_mask(attention: Attention) -> frozenset[str]:
     return frozenset() if along & selects else frozenset(used)
 
 
+def lengths_of_mask(attention: Attention) -> frozenset[str]:
+    """Integer operands of one number for each batch that the mask reads: how many keys of a cache are filled."""
+    used = frozenset[str]() if attention.mask is None else reads(attention.mask)
+    return frozenset(t.name for t in attention.operands if t.axes == ("B",) and t.dtype.startswith("int")) & used
+
+
 def tile_facts(attention: Attention, case: Case, br: int, bc: int) -> TileFacts | None:
     """Live tiles of a mask that depends on indices only; None when it reads tensors, or when there is nothing to look
     at.
@@ -259,6 +265,7 @@ def fitted(case: Case, attention: Attention) -> Case | None:
         return fixed.get(name, -(-rows // step) * step)
 
     moved = replace(case, B=fixed.get("B", case.B), Sq=length("Sq", case.Sq), Sk=length("Sk", case.Sk))
+    moved = replace(moved, D=fixed.get("D", case.D), Dv=fixed.get("Dv", 0))  # the kernel may be wider
     for a, b in attention.equal_sizes:
         if {a, b} == {"Sq", "Sk"} and moved.Sq != moved.Sk:
             # The longer one keeps what the case is about; zero stays zero, for it is its own case.
@@ -359,11 +366,18 @@ def _input_cases(
     rows, keys = Length(1, 21).rows(br), Length(2, 13).rows(bc)
 
     def add(
-        name: str, why: str, twists: tuple[str, ...], *, batch: int = 1, q_scale: float = 1.0, grouped: bool = False
+        name: str,
+        why: str,
+        twists: tuple[str, ...],
+        *,
+        batch: int = 1,
+        q_scale: float = 1.0,
+        grouped: bool = False,
+        size: tuple[int, int] = (rows, keys),
     ) -> None:
         h, hkv = heads.grouped if grouped else heads.few
         case = fitted(
-            Case(name, why, batch, h, hkv, rows, keys, d, twists, "contiguous", q_scale, seed=200 + len(cases)),
+            Case(name, why, batch, h, hkv, *size, d, twists, "contiguous", q_scale, seed=200 + len(cases)),
             attention,
         )
         if case is None:
@@ -396,6 +410,10 @@ def _input_cases(
             ("dead_rows",),
             batch=6,
         )
+    if lengths_of_mask(attention):
+        for name, count, words in (("one-token", 1, "one query"), ("few-tokens", 4, "four queries")):
+            why = f"{words} against caches that are filled up to the edge of a KV tile and one key beside it"
+            add(name, why, ("lengths_by_tile",), batch=7, grouped=True, size=(count, Length(3, 5).rows(bc)))
     if numbers_of_mask(attention):
         for name, why in NUMBERS.items():
             add(f"mask-{name.replace('_', '-')}", why, (name,), batch=3)

@@ -39,7 +39,8 @@ class Binding:
     A kernel leaves out the axes of one element; `kept` gives the axes of the spec's tensor that it indexes, in order.
     `stride_params` gives the axis for each stride parameter that belongs to the tensor; `strides` the element strides
     that the kernel uses (by parameter), `spec_strides` the same over all axes of the spec's tensor (by its name there).
-    `tiles` are the parameters that are lists of tiles, made from the spec's mask and the other tensors.
+    `tiles` are the parameters that are lists of tiles, made from the spec's mask and the other tensors; `pages` those
+    that are tables of the pages in which k and v lie, with the rows of a page.
     """
 
     values: Mapping[str, float | int]
@@ -49,6 +50,7 @@ class Binding:
     strides: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict[str, tuple[Expr, ...]])
     spec_strides: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict[str, tuple[Expr, ...]])
     tiles: Mapping[str, TileList] = field(default_factory=dict[str, TileList])
+    pages: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def rename_reads(expr: Expr, names: Mapping[str, str]) -> Expr:

@@ -21,6 +21,7 @@ from .inputs import canonical_view, to_numpy
 from .instances import AtHeadDim
 from .ir_level import sizes_text
 from .measure import Measure, measure_lse, measure_o
+from .paged import in_pages, table_for, tables
 from .prepare import Prepared
 
 if TYPE_CHECKING:
@@ -147,11 +148,15 @@ def _run_case(
         if item.role == "operand":
             continue
         source = canonical_view(tensor, item.axes, item.role)
-        buffer = _placed(tuple(source.shape), layouts[item.role], dtype, float("nan"))
-        buffer.view.copy_(source)
+        for size in problem.binding.pages.values() if item.role != "q" else ():
+            rows = in_pages(to_numpy(source), table_for(case.sizes, size), size)
+            source = torch.from_numpy(rows).to(source.dtype)  # pyright: ignore[reportUnknownMemberType]
+        width = problem.kernel.Dv if item.role == "v" else problem.kernel.D
+        buffer = _placed((*source.shape[:3], width), layouts[item.role], dtype, float("nan"))
+        buffer.view.zero_()[..., : source.shape[3]].copy_(source)
         buffer.before = buffer.whole.clone()
         tensors[item.role], buffers[item.role] = buffer.view, buffer
-    out = _placed((case.B, case.H, case.Sq, case.D), layouts["o"], dtype, float("nan"))
+    out = _placed((case.B, case.H, case.Sq, problem.kernel.Dv), layouts["o"], dtype, float("nan"))
     lse = torch.full((case.B * case.H * case.Sq + 2 * GUARD,), float("nan"), dtype=torch.float32, device="cuda")
     lse_view = lse[GUARD : GUARD + case.B * case.H * case.Sq].view(case.B, case.H, case.Sq)
     lse_buffer = _Buffer(lse_view, lse, lse.clone())
@@ -185,8 +190,11 @@ def _operand_bindings(contract: Contract, problem: AtHeadDim, prepared: Prepared
 
     by_name = {item.name: t for item, t in zip(problem.attention.inputs, prepared.tensors, strict=True)}
     values: dict[str, Any] = {}
-    for parameter, array in tile_arrays(problem.binding, prepared.roles, prepared.case.sizes).items():
-        made = torch.from_numpy(array).to("cuda")  # pyright: ignore[reportUnknownMemberType]
+    sizes = prepared.case.sizes
+    lists = {**tile_arrays(problem.binding, prepared.roles, sizes), **tables(problem.binding.pages, sizes)}
+    for parameter, array in lists.items():
+        kind = next(p.type for p in contract.parameters if p.name == parameter)
+        made = _converted(torch.from_numpy(array).to("cuda"), kind, prepared.dtype)
         values[parameter] = made
         values |= {s: int(made.stride(axis)) for s, axis in problem.binding.stride_params.get(parameter, {}).items()}
     for parameter, name in problem.binding.operands.items():
@@ -203,6 +211,7 @@ def _converted(tensor: torch.Tensor, kind: str, dtype: str) -> torch.Tensor:
     import torch
 
     types = {"T*": dtype, "float*": "float32", "half*": "float16", "bfloat16*": "bfloat16", "int32*": "int32"}
+    types["int64*"] = "int64"
     name = types.get(kind)
     return tensor if name is None else tensor.to(getattr(torch, name))
 
@@ -210,7 +219,7 @@ def _converted(tensor: torch.Tensor, kind: str, dtype: str) -> torch.Tensor:
 def _measured(
     instance: Instance, prepared: Prepared, out: Any, lse: Any, empty_rows: str, clean: bool, has_lse: bool
 ) -> CaseResult:
-    got_o, got_lse = to_numpy(out.cpu()), to_numpy(lse.cpu())
+    got_o, got_lse = to_numpy(out.cpu())[..., : prepared.o.shape[3]], to_numpy(lse.cpu())
     measures: list[Measure] = [measure_o(got_o, prepared.o, instance.dtype, prepared.dead, empty_rows, prepared.slack)]
     if prepared.lse is not None and has_lse:
         measures.append(

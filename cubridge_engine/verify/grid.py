@@ -50,12 +50,14 @@ class Case:
     layout: str = "contiguous"
     q_scale: float = 1.0
     seed: int = 0
+    Dv: int = 0  # width of V and O; 0: D
     long: bool = False  # too many scores to repeat under every schedule and type: see `ir_level` and `simulated_level`
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes by their names in the scalar language."""
-        return {"B": self.B, "H": self.H, "Hkv": self.Hkv, "Sq": self.Sq, "Sk": self.Sk, "D": self.D}
+        """The sizes by their names in the scalar language; Dv only where it is not D."""
+        sizes = {"B": self.B, "H": self.H, "Hkv": self.Hkv, "Sq": self.Sq, "Sk": self.Sk, "D": self.D}
+        return {**sizes, "Dv": self.Dv} if self.Dv not in (0, self.D) else sizes
 
 
 @dataclass(frozen=True, slots=True)

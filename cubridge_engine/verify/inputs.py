@@ -67,6 +67,12 @@ def roles(attention: Attention, tensors: list[Any]) -> dict[str, Array]:
     return result
 
 
+def widened(array: Array, width: int) -> Array:
+    """``[.., width]``: `array` with columns of zeros behind its own, as the caller of a wider kernel adds them."""
+    missing = width - array.shape[-1]
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)]) if missing else array
+
+
 def outputs_by_role(attention: Attention, tensors: list[Any]) -> dict[str, Array]:
     """The spec's outputs as ``o [B, H, Sq, D]`` and, if it returns one, ``lse [B, H, Sq]``, in float64."""
     result: dict[str, Array] = {}
@@ -219,6 +225,19 @@ def _numbers_by_tile(by_role: Roles, operands: Operands, case: Case, tile: Tile)
         lines.copy_((torch.arange(lines.shape[-1]) + beside.unsqueeze(-1)).clamp(min=0) // tile.bc)
 
 
+def _lengths_by_tile(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
+    """One number of keys for each batch: the edge of a KV tile, one key to either side, a few, all but one, all.
+
+    A cache without any key is left out: what its rows are is the spec's affair, and other cases have such rows.
+    """
+    import torch
+
+    beside = torch.tensor([tile.bc, tile.bc + 1, tile.bc - 1, 2 * tile.bc, 5, case.Sk - 1, case.Sk])
+    for item, tensor in operands:
+        if item.axes == ("B",) and item.dtype.startswith("int") and case.Sk:
+            tensor.copy_(beside[torch.arange(case.B) % len(beside)].clamp(1, case.Sk))
+
+
 TWISTS: dict[str, Callable[[Roles, Operands, Case, Tile], None]] = {
     "rising": _rising,
     "large": _large,
@@ -231,6 +250,7 @@ TWISTS: dict[str, Callable[[Roles, Operands, Case, Tile], None]] = {
     "numbers_equal": _numbers_equal,
     "numbers_different": _numbers_different,
     "numbers_by_tile": _numbers_by_tile,
+    "lengths_by_tile": _lengths_by_tile,
 }
 
 

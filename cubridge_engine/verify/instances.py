@@ -40,6 +40,10 @@ class Instances:
     cases_at: Callable[[Attention, Kernel], Sequence[Case]]
     _made: dict[int, AtHeadDim | None] = field(default_factory=dict[int, "AtHeadDim | None"])
 
+    def __post_init__(self) -> None:
+        # A head dimension names one instantiation: those left have one width for all, or the spec's own two.
+        self.contract = self.contract.for_widths((self.subject.kernel.D, self.subject.kernel.Dv))
+
     def at(self, head_dim: int) -> AtHeadDim | None:
         """The problem at a head dimension; None where kernel or spec have no such form."""
         if head_dim not in self._made:

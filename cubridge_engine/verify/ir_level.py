@@ -21,7 +21,9 @@ from ..transfer.semantics import walk_ops
 from .bindings import extra_tensors, indexed_operands
 from .explain import Binding, explain, first_differing_key
 from .grid import Case
+from .inputs import widened
 from .measure import Counterexample, Measure, measure_lse, measure_o
+from .paged import in_pages
 from .prepare import Prepared, Preparer
 
 Array = NDArray[Any]
@@ -121,12 +123,16 @@ def _run_case(
     kernel: Kernel, binding: Binding, prepared: Prepared, run: Run, empty_rows: str
 ) -> tuple[CaseResult, list[Measure], tuple[Diagnostic, ...]]:
     case = prepared.case
-    tensors: dict[str, Array] = {role: prepared.roles[role] for role in ("q", "k", "v")}
+    widths = {"q": kernel.D, "k": kernel.D, "v": kernel.Dv}
+    tensors: dict[str, Array] = {role: widened(prepared.roles[role], n) for role, n in widths.items()}
     operands = extra_tensors(binding, prepared.roles, case.sizes)
+    for table, size in binding.pages.items():
+        tensors |= {role: in_pages(tensors[role], operands[table], size) for role in ("k", "v")}
     values = {**binding.values, **element_strides(binding, operands)}
     tensors |= indexed_operands(kernel, binding, operands)
     got = execute(kernel, tensors, case.sizes, values, async_mode=run.schedule, rounding=run.rounding)
-    measures = [measure_o(got.o, prepared.o, run.dtype, prepared.dead, empty_rows, prepared.slack)]
+    o = got.o[..., : prepared.o.shape[3]]
+    measures = [measure_o(o, prepared.o, run.dtype, prepared.dead, empty_rows, prepared.slack)]
     if got.lse is not None and prepared.lse is not None:
         measures.append(measure_lse(got.lse, prepared.lse, run.dtype, prepared.dead, empty_rows, prepared.free_lse))
     errors = [f for f in got.findings if f.severity is Severity.ERROR]

@@ -78,17 +78,20 @@ def other_values(value: float | int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(n for n in (value - 1, 2 * value, value // 2) if n not in (value, value + 1)))
 
 
-def _variants(expr: Expr) -> Iterable[tuple[Const, list[tuple[Const, Expr]]]]:
+def _variants(expr: Expr, in_sign: bool = False) -> Iterable[tuple[Const, list[tuple[Const, Expr]]]]:
     """Each occurrence of a constant replaced by its neighbour, then by `other_values`. Indices of reads are left alone:
-    they are layout, not maths.
+    they are layout, not maths. A factor `in_sign` counts by its own sign alone, so it is replaced by its opposite.
     """
     if isinstance(expr, Const):
         value = nudged(expr.value)
-        if value is not None:
+        if value is not None and in_sign and expr.value:
+            yield expr, [(Const(-expr.value), Const(-expr.value))]
+        elif value is not None:
             yield expr, [(Const(v), Const(v)) for v in (value, *other_values(expr.value))]
     elif isinstance(expr, Call):
+        factors = expr.op == "sign" or (in_sign and expr.op in ("mul", "div", "neg"))
         for position, arg in enumerate(expr.args):
-            for old, changes in _variants(arg):
+            for old, changes in _variants(arg, factors):
                 before, behind = expr.args[:position], expr.args[position + 1 :]
                 yield old, [(new, Call(expr.op, (*before, changed, *behind))) for new, changed in changes]
     else:

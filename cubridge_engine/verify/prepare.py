@@ -38,6 +38,7 @@ class Prepared:
     by_formula: str = ""
     slack: Array | None = None  # of O's shape: what rounding the raw products may move weights that are no softmax
     tiles: Mapping[str, Array] | None = None  # lists of tiles as a caller passed them; None: made as callers should
+    tables: Mapping[str, Array] | None = None  # of pages, as a caller passed them with k and v in pages; None: made too
 
 
 @dataclass(slots=True)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, Severity, make
 from ..ir.evaluate import evaluate
-from ..results import DeviceResult, EmptyRows, PowerResult, Report
-from ..spec.attention import Attention
+from ..ir.nodes import Kernel
+from ..results import DeviceResult, EmptyRows, PaddedResult, PowerResult, Report
+from ..spec.attention import Attention, widths_of
 from . import codes as codes
 from .compile_level import CompileOutcome, run_compile
 from .derive import Grid, choose_heads, far_heads, grid_for, tile_for
@@ -48,6 +49,9 @@ def verify(subject: Subject, attention: Attention, program: Any, options: Verify
 
     A failed level stops the ones above it. Earlier stages (parse, lift, ...) must already be in `stages`.
     """
+    if subject.contract is not None:
+        widths = (subject.kernel.D, subject.kernel.Dv)
+        subject = replace(subject, contract=subject.contract.for_widths(widths))
     heads = choose_heads(attention)
     tile = tile_for(attention, subject.kernel)
     preparer = Preparer(attention, program, tile)
@@ -69,7 +73,15 @@ def verify(subject: Subject, attention: Attention, program: Any, options: Verify
     simulated = execute_simulated(subject, instances, options, stages, result.diagnostics, compiled)
     gpu = execute_on_gpu(subject, instances, options, stages, result.diagnostics, compiled)
     _policy_notes(result, ir, preparer, grid, options)
-    return _finish(result, stages, grid, _Reached(ir, compiled, simulated, gpu), checks, options, attention)
+    _finish(result, stages, grid, _Reached(ir, compiled, simulated, gpu), checks, options, attention)
+    result.report = result.report.model_copy(update={"padded": padding_of(subject.kernel, attention)})
+    return result
+
+
+def padding_of(kernel: Kernel, attention: Attention) -> PaddedResult | None:
+    """What a caller adds to the spec's tensors for the kernel; None where both have the same widths."""
+    d, dv = widths_of(attention, (kernel.D, kernel.Dv))
+    return PaddedResult(d=(d, kernel.D), dv=(dv, kernel.Dv)) if (d, dv) != (kernel.D, kernel.Dv) else None
 
 
 def _adjusted(grid: Grid, options: VerifyOptions) -> Grid:

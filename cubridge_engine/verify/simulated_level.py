@@ -27,7 +27,7 @@ from .instances import AtHeadDim, Instances
 from .ir_level import sizes_text, store_span
 from .measure import Measure, measure_lse, measure_o
 from .prepare import Prepared
-from .simulated_tensors import SimulatedTensor, floats, operands_of, tensors_of
+from .simulated_tensors import floats, operands_of, simulated_argument, tensors_of, workspaces_of
 from .targets import reduced
 
 Array = NDArray[Any]
@@ -274,16 +274,16 @@ class Launch:
         contract, problem = self.job.contract, self.plan.problem
         case = self.prepared.case
         tensors = tensors_of(problem, self.prepared, contract.alignment_bytes)
-        values = {**problem.binding.values, **operands_of(contract, problem, self.prepared)}
-        arguments, refused = bind_arguments(contract, tensors, case.sizes, values)
+        scratch = workspaces_of(contract)
+        values = {**scratch, **problem.binding.values, **operands_of(contract, problem, self.prepared)}
+        sizes = {**case.sizes, "D": problem.kernel.D, "Dv": problem.kernel.Dv}
+        arguments, refused = bind_arguments(contract, tensors, sizes, values)
         if refused:
             return None, tuple(refused)
-        shape = contract.launch(case.sizes, self.prepared.dtype)
+        shape = contract.launch(sizes, self.prepared.dtype)
         if 0 in shape.grid:  # no query row: a launch of no CTA is an error, and there is nothing to compute
             return None, ()
-        given = [
-            a.owner.buffer if isinstance(a.owner, SimulatedTensor) else _number(a.type, a.value) for a in arguments
-        ]
+        given = [simulated_argument(argument) for argument in arguments]
         run = self.module.launch(
             self.job.kernel(self.plan.instance),
             shape.grid,
@@ -297,11 +297,11 @@ class Launch:
         return run, ()
 
     def output(self, run: Run | None) -> Array:
-        """O as float64 ``[B, H, Sq, D]``; NaN where nothing was written."""
+        """O as float64 ``[B, H, Sq, Dv]``; NaN where nothing was written."""
         o = run.outputs.get("O") if run is not None else None
         if o is None:
             return np.full(self.prepared.o.shape, np.nan)
-        got = floats(o, self.prepared.dtype)
+        got = floats(o, self.prepared.dtype)[..., : self.prepared.o.shape[3]]
         return got.transpose(0, 2, 1, 3) if LAYOUTS[self.prepared.case.layout]["o"] == "bshd" else got
 
     def _result(self, run: Run | None, clean: bool) -> CaseResult:
@@ -350,10 +350,6 @@ def _short(value: float | str | None) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _number(kind: str, value: int | float) -> object:
-    return np.float32(value) if kind == "float32" else int(value)
-
-
 def _summary(job: SimulatedJob, plan: Plan, ran: Sequence[Run], cost: CostResult | None) -> SimulatedResult:
     """What the report says of one instantiation."""
     ways = [site.ways for run in ran for site in run.bank_lines.values()]
@@ -362,6 +358,7 @@ def _summary(job: SimulatedJob, plan: Plan, ran: Sequence[Run], cost: CostResult
         arch=job.compiled.arch,
         dtype=plan.instance.dtype,
         head_dim=plan.instance.head_dim,
+        value_dim=plan.instance.value_dim if plan.instance.value_dim != plan.instance.head_dim else None,
         cases=tuple(case.name for case in plan.cases if plan.schedules_of(case)),
         schedules=tuple(plan.name_of(s) for s in plan.schedules),
         launches=len(ran),

@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compile import Contract
-from ..simulate import Buffer
+from ..compile.contract import POINTER_DTYPES
+from ..device.binding import Argument
+from ..simulate import Buffer, TensorMap
 from .bindings import tile_arrays
 from .grid import LAYOUTS
-from .inputs import canonical_view
+from .inputs import canonical_view, widened
 from .instances import AtHeadDim
+from .paged import in_pages, table_for, tables
 from .prepare import Prepared
 
 Array = NDArray[Any]
@@ -103,14 +106,39 @@ def tensors_of(problem: AtHeadDim, prepared: Prepared, unit: int) -> dict[str, S
     for item, tensor in zip(problem.attention.inputs, prepared.tensors, strict=True):
         if item.role != "operand":
             view = elements(canonical_view(tensor, item.axes, item.role), dtype)
+            view = widened(view, problem.kernel.Dv if item.role == "v" else problem.kernel.D)
+            if item.role != "q" and prepared.tables is None:
+                for size in problem.binding.pages.values():
+                    view = in_pages(view, table_for(case.sizes, size), size)
             result[item.role] = place(view, layouts[item.role], item.role.upper(), dtype, unit)
-    o = np.zeros((case.B, case.H, case.Sq, case.D), ELEMENTS[dtype])
+    o = np.zeros((case.B, case.H, case.Sq, problem.kernel.Dv), ELEMENTS[dtype])
     result["o"] = place(o, layouts["o"], "O", dtype, unit, "out")
     # A kernel whose weights are no softmax is handed the buffer and leaves it alone.
     written = any(p.role == "lse" for p in problem.kernel.params)
     lse = Buffer(np.zeros((case.B, case.H, case.Sq), np.float32), "out" if written else "in", "LSE")
     result["lse"] = SimulatedTensor(lse, (case.B, case.H, case.Sq), lse.strides, "float32")
     return result
+
+
+def workspaces_of(contract: Contract) -> dict[str, SimulatedTensor]:
+    """Scratch memory of zeros by parameter name."""
+    found: dict[str, SimulatedTensor] = {}
+    for parameter in contract.parameters:
+        if parameter.role == "workspace":
+            dtype = POINTER_DTYPES[parameter.type] or "float32"
+            buffer = Buffer(np.zeros(parameter.elements, dtype), "inout", parameter.name)
+            found[parameter.name] = SimulatedTensor(buffer, (parameter.elements,), buffer.strides, dtype)
+    return found
+
+
+def simulated_argument(argument: Argument) -> object:
+    """An argument as ``Module.launch`` takes it."""
+    if not isinstance(argument.owner, SimulatedTensor):
+        return np.float32(argument.value) if argument.type == "float32" else int(argument.value)
+    buffer, shape = argument.owner.buffer, argument.map
+    if shape is None:
+        return buffer
+    return TensorMap(buffer, shape.extents, shape.strides, shape.box, shape.swizzle)
 
 
 _TYPES = {"float*": "float32", "half*": "float16", "bfloat16*": "bfloat16", "int32*": "int32", "int64*": "int64"}
@@ -136,6 +164,10 @@ def operands_of(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> d
         made = tile_arrays(problem.binding, prepared.roles, prepared.case.sizes)
     for parameter, array in made.items():
         arrays[parameter] = array, "int32"
+    found = prepared.tables
+    for parameter, array in (found or tables(problem.binding.pages, prepared.case.sizes)).items():
+        dtype = _TYPES[next(p.type for p in contract.parameters if p.name == parameter)]
+        arrays[parameter] = array.astype(dtype), dtype
     for parameter, (array, dtype) in arrays.items():
         told = problem.binding.stride_params.get(parameter, {})
         buffer = _spread(array, parameter, told)

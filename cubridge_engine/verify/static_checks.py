@@ -52,8 +52,8 @@ def promises_of(parameters: Sequence[Parameter], alignment: int, element: int) -
 
 def launch_of(contract: Contract, instance: Instance, bhs: Mapping[str, int], layout: str) -> StaticLaunch:
     """One launch as numbers: strides of contiguous ``bhsd`` or ``bshd`` tensors, eight query heads to a KV head."""
-    b, h, s, d = bhs["B"], bhs["H"], bhs["S"], instance.head_dim
-    sizes = {"B": b, "H": h, "Hkv": max(h // 8, 1), "Sq": s, "Sk": s, "D": d}
+    b, h, s, (d, dv) = bhs["B"], bhs["H"], bhs["S"], instance.widths
+    sizes = {"B": b, "H": h, "Hkv": max(h // 8, 1), "Sq": s, "Sk": s, "D": d, "Dv": dv}
     shape = contract.launch(sizes, instance.dtype)
     arguments: list[int | None] = []
     for position, parameter in enumerate(contract.parameters):
@@ -62,7 +62,8 @@ def launch_of(contract: Contract, instance: Instance, bhs: Mapping[str, int], la
         elif parameter.role.startswith("stride:"):
             tensor, _, axis = parameter.role.removeprefix("stride:").rpartition(".")
             heads = sizes["Hkv"] if tensor in ("k", "v") else h
-            arguments.append(_stride(axis, heads, s, d, layout) if tensor in _TENSORS else None)
+            width = dv if tensor in ("v", "o") else d
+            arguments.append(_stride(axis, heads, s, width, layout) if tensor in _TENSORS else None)
         elif parameter.role.startswith("flag:"):
             arguments.append(0)
         else:

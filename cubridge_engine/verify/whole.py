@@ -27,6 +27,7 @@ from .inputs import CANONICAL, outputs_by_role, roles, to_numpy
 from .instances import Instances
 from .ir_level import number
 from .measure import TOLERANCES, measure_lse, measure_o, row_errors
+from .paged import gathered
 from .prepare import Prepared
 from .simulated_level import Launch, Plan, SimulatedJob, SimulatedOutcome, plans
 
@@ -58,14 +59,15 @@ def whole_case(drop_in: DropIn, kernel: Callable[..., Any], dtype: str) -> tuple
     """
     assert drop_in.core is not None
     program, lengths = drop_in.program, drop_in.core.whole.lengths
-    values = tuple(f.base if f.base <= 2 else min(f.base, LONGEST) - n for n, f in enumerate(lengths))
+    short = [f.base if f.base <= 2 else max(2, min(f.base, LONGEST) - n) for n, f in enumerate(lengths)]
+    values = drop_in.core.with_tables(short)
     if not drop_in.attention.allows(drop_in.core.sizes_at(values)):
         values = drop_in.core.whole.base
     error, limit, reason, passed = float("inf"), TOLERANCES[dtype].relative, "", False
     try:
         inputs = real_arguments(program, lengths, values, seed=1)
         want = [to_numpy(t) for t in reference(program, inputs)]
-        rounding = _error(drop_in.run(inputs, _exact(drop_in.attention, dtype)), want)
+        rounding = _error(drop_in.run(inputs, _exact(drop_in.attention, dtype, drop_in.paged)), want)
         error = _error(drop_in.run(inputs, kernel), want)
         passed = rounding <= MOST_ROUNDING * limit and error <= limit + 2 * rounding
         limit += 2 * min(rounding, MOST_ROUNDING * limit)
@@ -101,6 +103,8 @@ def plain_case(drop_in: DropIn, kernel: Callable[..., Any], plan: Plan) -> tuple
     try:
         _check_lists(drop_in, plan)
         got = outputs_by_role(drop_in.attention, drop_in.run(prepared.tensors, kernel))
+        if got.get("o", o).shape != o.shape:
+            raise ValueError(f"the output has the shape {got['o'].shape}, not {o.shape}")
         o, lse = got.get("o", prepared.o), got.get("lse")
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -148,10 +152,12 @@ def _check_lists(drop_in: DropIn, plan: Plan) -> None:
 
 
 def telling_case(plan: Plan) -> Prepared:
-    """The problem whose list has most kinds of tiles (left out, tested, attended whole); of several the smallest."""
+    """The problem whose list has most kinds of tiles (left out, tested, attended whole); of several the smallest with
+    more than one tile of keys.
+    """
     kernel, binding = plan.problem.kernel, plan.problem.binding
 
-    def rank(prepared: Prepared) -> tuple[int, int]:
+    def rank(prepared: Prepared) -> tuple[int, bool, int]:
         case = prepared.case
         kinds = 0
         for tiles in tile_arrays(binding, prepared.roles, case.sizes).values():
@@ -159,7 +165,8 @@ def telling_case(plan: Plan) -> Prepared:
             count, partial = rows[:, COUNT], rows[:, PARTIAL]
             left_out = count < -(-case.Sk // kernel.Bc)
             kinds += sum(bool(kind.any()) for kind in (left_out, partial > 0, partial < count))
-        return -kinds, case.B * case.H * case.Sq * case.Sk
+        few = case.Sq == 0 or case.Sk <= kernel.Bc
+        return -kinds, few, case.B * case.H * case.Sq * case.Sk
 
     return min((plan.problem.preparer.get(c, plan.instance.dtype) for c in plan.cases if not c.long), key=rank)
 
@@ -185,8 +192,8 @@ def with_four_axes(attention: Attention) -> Attention:
 _FOUR = {"q": CANONICAL["q"], "k": CANONICAL["k"], "v": CANONICAL["v"]}
 
 
-def _exact(attention: Attention, dtype: str) -> Callable[..., Any]:
-    """A kernel without error, but for the rounding of its inputs and its output."""
+def _exact(attention: Attention, dtype: str, paged: bool) -> Callable[..., Any]:
+    """A kernel without error, but for the rounding of its inputs and its output. `paged`: it takes k and v in pages."""
     import torch
 
     kind: Any = getattr(torch, dtype)
@@ -194,7 +201,11 @@ def _exact(attention: Attention, dtype: str) -> Callable[..., Any]:
 
     def kernel(*tensors: Any) -> Any:
         rounded = [t.to(kind) if t.dtype.is_floating_point else t for t in tensors[: len(four.inputs)]]
-        result = evaluate_attention(four, [to_numpy(t) for t in rounded])[0]
+        arrays = [to_numpy(t) for t in rounded]
+        if paged:
+            table = tensors[len(four.inputs)].numpy()
+            arrays = [gathered(a, table) if i.role in "kv" else a for a, i in zip(arrays, four.inputs, strict=True)]
+        result = evaluate_attention(four, arrays)[0]
         if attention.empty_rows == "nan":
             result = np.where(np.isnan(result), 0.0, result)
         return torch.from_numpy(result).to(kind).to(tensors[0].dtype)
@@ -218,18 +229,22 @@ class SimulatedKernel:
         kind: Any = getattr(torch, dtype)
         own = self.attention.input("q").dtype
         four = with_four_axes(self.attention)
+        binding = self.plan.problem.binding
         count = len(four.inputs)
+        paged = {name: tensors[count + n].numpy() for n, name in enumerate(binding.pages)}
         given = [
             t.to(kind) if str(t.dtype) == f"torch.{own}" or i.role != "operand" else t
             for t, i in zip(tensors[:count], four.inputs, strict=True)
         ]
         problem = replace(self.plan.problem, attention=four)
         q, k, v = (given[[i.role for i in four.inputs].index(r)] for r in "qkv")
-        case = Case(WHOLE, WHY, q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3])
+        keys = next((table.shape[1] * k.shape[2] for table in paged.values()), k.shape[2])
+        case = Case(WHOLE, WHY, q.shape[0], q.shape[1], k.shape[1], q.shape[2], keys, q.shape[3])
+        case = replace(case, Dv=v.shape[3])
         o = np.zeros((*q.shape[:3], v.shape[3]))
         by_role = roles(four, given)
-        tiles = checked_tiles(tensors[count:], tile_arrays(self.plan.problem.binding, by_role, case.sizes))
-        prepared = Prepared(case, dtype, given, by_role, o, None, None, tiles=tiles)
+        tiles = checked_tiles(tensors[count + len(paged) :], tile_arrays(binding, by_role, case.sizes))
+        prepared = Prepared(case, dtype, given, by_role, o, None, None, tiles=tiles, tables=paged or None)
         launch = Launch(self.job, self.job.module(), replace(self.plan, problem=problem), prepared, self._schedule())
         run, refused = launch.start(False, lambda _done: None)
         self.found += [*refused, *(run.findings if run is not None else ())]

@@ -30,7 +30,12 @@ const QUIET = {
   // Pages of the workbench in a tab, not over the editors.
   "workbench.editor.useModal": "off",
   "window.restoreWindows": "none",
+  // No picture of something on its way.
+  "workbench.reduceMotion": "on",
 };
+
+const START = 240_000;
+const STOP = 120_000;
 
 export interface Profile {
   /** Everything of this editor lives here. */
@@ -92,7 +97,7 @@ export class CodeServer {
     });
     closeSync(out);
     const server = new CodeServer(child, home, profile, port);
-    await until(`code-server answers on port ${port}`, 60_000, async () => {
+    await until(`code-server answers on port ${port}`, START, async () => {
       if (child.exitCode !== null) throw new Error(`code-server ended: ${readFileSync(join(folder, "code-server.log"), "utf8")}`);
       return (await fetch(`${server.origin}/healthz`).catch(() => null))?.ok;
     });
@@ -144,7 +149,7 @@ export class CodeServer {
   async stop(): Promise<void> {
     this.signal("SIGTERM");
     try {
-      await until("nothing of the editor runs", 60_000, () => this.processes().length === 0);
+      await until("nothing of the editor runs", STOP, () => this.processes().length === 0);
     } catch {
       const left = this.processes();
       for (const { pid } of left) process.kill(pid, "SIGKILL");

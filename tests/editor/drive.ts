@@ -1,4 +1,4 @@
-// The tests of the real editor: node dist/editor/drive.js [--only NAME] [--update-pictures] [--times N] [--vsix FILE]
+// The tests of the real editor: node dist/editor/drive.js [--only NAME] [--steps] [--times N] [--update-pictures] [--vsix FILE]
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -7,7 +7,8 @@ import { chromium } from "playwright-core";
 import { prepare, Unavailable, type Runtime } from "./runtime";
 import { PYTHON, ROOT } from "./sample";
 import { ON_DEMAND, SCENARIOS } from "./scenarios";
-import { say, Trial, type Options, type Scenario } from "./trial";
+import { say, Trial, type Options, type Scenario, type Step } from "./trial";
+import { LATER } from "./workbench";
 
 const CHROMIUM = [
   "--no-sandbox", // as root in a container there is no other way
@@ -29,7 +30,7 @@ interface Outcome {
   seconds: number;
   /** Of the machine, averaged over the last minute. */
   load: number;
-  steps: Trial["times"];
+  checks: Step[];
   why?: string;
 }
 
@@ -37,6 +38,7 @@ async function main(): Promise<number> {
   const { values } = parseArgs({
     options: {
       only: { type: "string", multiple: true },
+      steps: { type: "boolean", default: false },
       "update-pictures": { type: "boolean", default: false },
       times: { type: "string", default: "1" },
       vsix: { type: "string", default: join(ROOT, "dist", "cubridge-0.1.0.vsix") },
@@ -48,38 +50,71 @@ async function main(): Promise<number> {
   for (const needed of [values.vsix, PYTHON]) {
     if (!existsSync(needed)) throw new Error(`${needed} is missing: make test-editor builds it`);
   }
+  const start = Date.now();
   let runtime: Runtime;
   try {
-    runtime = prepare(say, { browser: true });
+    runtime = await prepare(say, { browser: true });
   } catch (error) {
     if (!(error instanceof Unavailable)) throw error;
-    say(`skipped: ${error.message}`);
-    return 0;
+    say(`skipped, no check was made: ${error.message}`);
+    return process.env.CUBRIDGE_EDITOR_REQUIRED ? 1 : 0;
   }
-  const options = { vsix: values.vsix, out: join(ROOT, "out", "editor") };
+  say(`set-up: ${since(start).toFixed(0)} s`);
+  const options = { vsix: values.vsix, out: join(ROOT, "out", "editor"), steps: values.steps };
   const outcomes: Outcome[] = [];
-  for (let turn = 0; turn < Number(values.times); turn++) {
-    for (const scenario of chosen) {
-      if (!interrupted) outcomes.push(await attempt(scenario, runtime, options));
-    }
-  }
+  for (let turn = 0; turn < Number(values.times); turn++) outcomes.push(...(await round(chosen, runtime, options)));
   writeFileSync(join(options.out, "outcomes.json"), JSON.stringify(outcomes, null, 2));
-  for (const item of outcomes) say(`${item.passed ? "ok  " : "FAIL"} ${item.scenario.padEnd(12)} ${item.seconds.toFixed(0).padStart(4)} s  ${item.why ?? ""}`);
   return !interrupted && outcomes.every((item) => item.passed) ? 0 : 1;
 }
 
+/** Each scenario once. */
+async function round(scenarios: readonly Scenario[], runtime: Runtime, options: Options): Promise<Outcome[]> {
+  const outcomes: Outcome[] = [];
+  for (const scenario of scenarios) {
+    if (interrupted) break;
+    const outcome = await attempt(scenario, runtime, options);
+    say(lineOf(outcome));
+    outcomes.push(outcome);
+  }
+  say(total(outcomes));
+  return outcomes;
+}
+
+const since = (start: number): number => (Date.now() - start) / 1000;
+
+function lineOf({ passed, scenario, seconds, checks, why }: Outcome): string {
+  const line = `${passed ? "ok  " : "FAIL"} ${scenario.padEnd(12)} ${seconds.toFixed(0).padStart(4)} s  `;
+  return line + (passed ? `${checks.length} checks` : `${why ?? ""}; pictures and logs: out/editor/${scenario}`);
+}
+
+/** "120 of 121 checks, 250 s". A scenario that failed may have had more to check. */
+function total(outcomes: Outcome[]): string {
+  const checks = outcomes.flatMap((item) => item.checks);
+  const failed = outcomes.filter((item) => !item.passed).map((item) => item.scenario);
+  const seconds = outcomes.reduce((sum, item) => sum + item.seconds, 0);
+  const line = `${checks.filter((item) => item.passed).length} of ${checks.length} checks, ${seconds.toFixed(0)} s`;
+  return failed.length > 0 ? `${line}; failed: ${failed.join(", ")}` : line;
+}
+
 async function attempt(scenario: Scenario, runtime: Runtime, options: Options): Promise<Outcome> {
-  say(scenario.name);
+  if (options.steps) say(scenario.name);
   const start = Date.now();
   const temporary = mkdtempSync(join(tmpdir(), "cubridge-editor-"));
   rmSync(join(options.out, scenario.name), { recursive: true, force: true });
-  const browser = await chromium.launch({ executablePath: which(runtime.chromium ?? "chromium"), headless: true, args: CHROMIUM, handleSIGINT: false, handleSIGTERM: false });
+  const browser = await chromium.launch({
+    executablePath: which(runtime.chromium ?? "chromium"),
+    args: CHROMIUM,
+    ignoreDefaultArgs: ["--hide-scrollbars"], // pictures show what people see
+    timeout: LATER,
+    handleSIGINT: false,
+    handleSIGTERM: false,
+  });
   const trial = new Trial(scenario, runtime, browser, options, temporary);
   const done = (passed: boolean, why?: string): Outcome => ({
     scenario: scenario.name,
     passed,
-    steps: trial.times,
-    seconds: (Date.now() - start) / 1000,
+    checks: trial.checks,
+    seconds: since(start),
     load: loadavg()[0] ?? 0,
     ...(why ? { why } : {}),
   });

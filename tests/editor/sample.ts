@@ -9,6 +9,7 @@ const FILES: Record<string, string> = {
   "scalar/contract.toml": "expert_kernels/flash_fwd_scalar/contract.toml",
   "specs/causal_bottom_right.py": "examples/causal_bottom_right.py",
   "specs/gemma2_softcap_window.py": "examples/gemma2_softcap_window.py",
+  "specs/document_mask.py": "examples/document_mask.py",
   "specs/dropout.py": "tests/editor/specs/dropout.py",
 };
 

@@ -17,7 +17,7 @@ async function main(): Promise<void> {
       vsix: { type: "string", default: join(ROOT, "dist", "cubridge-0.1.0.vsix") },
     },
   });
-  const runtime = prepare(say, { browser: false });
+  const runtime = await prepare(say, { browser: false });
   const folder = mkdtempSync(join(tmpdir(), "cubridge-editor-"));
   // A sample of its own, kept from run to run: what was edited in it is still there.
   const workspace = values.workspace ?? join(ROOT, "out", "editor-workspace");

@@ -14,6 +14,7 @@ export const THEMES: readonly Theme[] = [
   { name: "Light Modern", workbench: "vs", webview: "vscode-light" },
   { name: "Dark Modern", workbench: "vs-dark", webview: "vscode-dark" },
   { name: "Dark High Contrast", workbench: "hc-black", webview: "vscode-high-contrast" },
+  { name: "Light High Contrast", workbench: "hc-light", webview: "vscode-high-contrast-light" },
 ];
 
 /** Chooses the theme as a user does. */

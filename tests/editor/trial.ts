@@ -20,10 +20,19 @@ export interface Options {
   vsix: string;
   /** Folder of the artefacts of all scenarios. */
   out: string;
+  /** Say each step as it ends. */
+  steps: boolean;
+}
+
+export interface Step {
+  step: string;
+  seconds: number;
+  passed: boolean;
 }
 
 export class Trial {
-  readonly times: { step: string; seconds: number }[] = [];
+  /** What was checked so far, in order: a step is over when what it waits for is there. */
+  readonly checks: Step[] = [];
   readonly folder: string;
   readonly workspace: string;
   private window: Workbench | undefined;
@@ -59,14 +68,16 @@ export class Trial {
         }),
       );
       await this.scenario.run(this);
-      if (this.complaints.length > 0) throw new Error(this.complaints.join("\n"));
+      if (this.complaints.length > 0) throw new Error("what was seen on the way");
     } catch (error) {
+      this.complaints.forEach((item) => { say(item); });
+      if (this.checks.every((item) => item.passed)) this.count("what is between the steps", 0, false);
       await this.explain(error);
       throw error;
     } finally {
-      await this.window?.close();
+      await this.window?.close().catch(() => undefined); // after an interrupt there is no browser any more
       const server = this.server;
-      if (server) await this.step("stop", () => server.stop());
+      if (server) await this.step("it stops, and nothing of it is left running", () => server.stop());
     }
   }
 
@@ -94,18 +105,26 @@ export class Trial {
 
   async step<T>(name: string, action: () => Promise<T>): Promise<T> {
     const start = Date.now();
+    const complaints = this.complaints.length;
+    let passed = false;
     try {
-      return await action();
+      const result = await action();
+      passed = this.complaints.length === complaints;
+      return result;
     } catch (error) {
       throw new Error(`step "${name}": ${error instanceof Error ? error.message : String(error)}`, { cause: error });
     } finally {
-      const seconds = (Date.now() - start) / 1000;
-      this.times.push({ step: name, seconds });
-      say(`  ${seconds.toFixed(1).padStart(6)} s  ${name}`);
+      this.count(name, (Date.now() - start) / 1000, passed);
     }
   }
 
-  /** Makes the scenario fail at its end: for findings that do not hinder the next step. */
+  /** Counts a check that something else made. */
+  count(step: string, seconds: number, passed: boolean): void {
+    this.checks.push({ step, seconds, passed });
+    if (this.options.steps) say(lineOf({ step, seconds, passed }));
+  }
+
+  /** Makes the step and, at its end, the scenario fail: for findings that do not hinder the next step. */
   complain(what: string): void {
     this.complaints.push(what);
   }
@@ -132,17 +151,32 @@ export class Trial {
     await this.window?.page.screenshot({ animations: "disabled", path: join(this.out, `${String(this.shots).padStart(2, "0")}-${name}.png`) });
   }
 
+  /** Address and words of each document of the window, panels included. */
+  private async frames(): Promise<string[]> {
+    const all = this.window?.page.frames() ?? [];
+    return Promise.all(all.map(async (frame) => `${frame.url()}\n${await frame.evaluate<string>(BODY).catch(String)}`));
+  }
+
   private async explain(error: unknown): Promise<void> {
     await this.picture("failure").catch(() => undefined);
     const lines = [String(error), "", "processes:", ...(this.server?.processes() ?? []).map((item) => `${item.pid} ${item.argv.join(" ")}`)];
     writeFileSync(join(this.out, "failure.txt"), lines.join("\n"));
+    if (!this.options.steps) this.checks.forEach((item) => { say(lineOf(item)); });
     writeFileSync(join(this.out, "console.log"), (this.window?.console ?? []).join("\n"));
+    writeFileSync(join(this.out, "frames.txt"), (await this.frames()).join("\n\n"));
     const logs = join(this.folder, "profile", "user", "logs");
     if (existsSync(logs)) cpSync(logs, join(this.out, "logs"), { recursive: true });
     for (const path of files(join(this.out, "logs")).filter((name) => /CuBridge.*\.log$/.test(name))) {
       say(`--- ${path}\n${readFileSync(path, "utf8").split("\n").slice(-30).join("\n")}`);
     }
   }
+}
+
+/** In the page: its body's tag and text. */
+const BODY = "[document.body.cloneNode(false).outerHTML, document.body.innerText.slice(0, 2000)].join('\\n')";
+
+function lineOf({ step, seconds, passed }: Step): string {
+  return `  ${passed ? "ok  " : "FAIL"} ${seconds.toFixed(1).padStart(6)} s  ${step}`;
 }
 
 function files(folder: string): string[] {

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cubridge_engine.lower import Lowered, identifiers, lower
-from cubridge_engine.pipeline.files import lift_at
+from cubridge_engine.pipeline.files import contract_of
+from cubridge_engine.pipeline.widths import as_given, fit_widths, lift_at
 from cubridge_engine.source import SourceFile, parse
-from cubridge_engine.spec.attention import Attention
+from cubridge_engine.spec.attention import Attention, widths_of
 from cubridge_engine.transfer import TransferResult, transfer
 from cubridge_engine.verify.bindings import Given, bind_kernel
 from cubridge_engine.verify.derive import choose_heads, grid_for, natural_scale
@@ -38,7 +39,7 @@ class Adapted:
 
     def lift(self, text: str):
         """Lift a text at the same head dimension."""
-        return lift_at(parse("kernel.cu", text.encode()), None, self.lifted.kernel.D)
+        return lift_at(parse("kernel.cu", text.encode()), None, (self.lifted.kernel.D, self.lifted.kernel.Dv))
 
     def check(self, text: str) -> tuple[IrOutcome, list]:
         """Level ir of a text under this spec's bindings: what ran, and what could not be bound or read."""
@@ -64,15 +65,18 @@ class Adapted:
 
 def adapt_to(attention: Attention, program: Any, kernel: str) -> Adapted:
     """Adapt the expert kernel of that name. Raises NotAdapted."""
-    source = parse("kernel.cu", (ROOT / "expert_kernels" / kernel / "kernel.cu").read_bytes())
-    lifted = lift_at(source, None, attention.specialised.get("D"))
+    path = ROOT / "expert_kernels" / kernel / "kernel.cu"
+    source = parse("kernel.cu", path.read_bytes())
+    first = lift_at(source, None, None)
+    contract, _ = contract_of(str(path), first.kernel)
+    lifted, _ = fit_widths(source, first, contract, widths_of(attention, (64, 64)), "sm_80")
     result, lowered = _adapt(lifted, source, attention)
     tile = Tile(lifted.kernel.Br, lifted.kernel.Bc, natural_scale(attention, lifted.kernel.D))
     return Adapted(source, lifted, attention, result, lowered, _text(lowered), Preparer(attention, program, tile))
 
 
 def _adapt(lifted: Any, source: SourceFile, attention: Attention) -> tuple[TransferResult, Lowered]:
-    result = transfer(lifted.kernel, attention, reserved=identifiers(source))
+    result = transfer(lifted.kernel, as_given(attention, lifted.kernel), reserved=identifiers(source))
     if result.target is None:
         raise NotAdapted("; ".join(f"{d.code} {d.message}" for d in result.diagnostics))
     lowered = lower(lifted, result, source, spec="spec.py")

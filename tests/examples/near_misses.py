@@ -258,6 +258,47 @@ def relu_forgotten(adapted) -> str | None:
     return _in_text(adapted, r"fmaxf\((s\[[^=;]*), 0\.f\)", r"\1")
 
 
+def _in_all(adapted, pattern: str, new: str) -> str | None:
+    """Every match in the adapted text replaced, in a kernel that takes an integer for each batch or pages."""
+    taken = {op.name for op in adapted.result.operands if op.dtype in ("int32", "int64") and op.axes[0] == "B"}
+    changed = re.sub(pattern, new, adapted.text) if taken else adapted.text
+    return changed if changed != adapted.text else None
+
+
+def length_off_by_one(adapted) -> str | None:
+    """The first key that is not filled yet attended too."""
+    return _in_all(adapted, r"col >= length\b", "col > length")
+
+
+def length_of_another_batch(adapted) -> str | None:
+    """All sequences as long as the first."""
+    return _in_all(adapted, r"= lengths\[b\]", "= lengths[0]")
+
+
+def _in_pages(adapted, pattern: str, new: str) -> str | None:
+    return _in_all(adapted, pattern, new) if any(op.page for op in adapted.result.operands) else None
+
+
+def pages_of_another_batch(adapted) -> str | None:
+    """The first sequence's pages for all."""
+    return _in_pages(adapted, r"block_table \+ b \* block_table_stride_b", "block_table")
+
+
+def smaller_pages(adapted) -> str | None:
+    """Pages of 8 rows for pages of 16."""
+    return _in_pages(adapted, r"(\w+) / 16\]", r"\1 / 8]")
+
+
+def row_not_within_its_page(adapted) -> str | None:
+    """The row of the sequence for that of the page."""
+    return _in_pages(adapted, r" % 16 \*", " *")
+
+
+def pages_in_order(adapted) -> str | None:
+    """No table: page n of a sequence is page n of the cache."""
+    return _in_pages(adapted, r"pages\[(\w+ / 16)\]", r"(\1)")
+
+
 NEAR_MISSES: tuple[Callable[..., str | None], ...] = (
     window_off_by_one,
     causal_off_by_one,
@@ -282,4 +323,10 @@ NEAR_MISSES: tuple[Callable[..., str | None], ...] = (
     divisor_with_sign,
     masked_weight_infinite,
     relu_forgotten,
+    length_off_by_one,
+    length_of_another_batch,
+    pages_of_another_batch,
+    smaller_pages,
+    row_not_within_its_page,
+    pages_in_order,
 )

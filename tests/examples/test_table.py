@@ -24,12 +24,15 @@ SCALAR = {
     "per_head_loop",
     "relu_attention",
     "retention",
+    "speculative_decode",
     "vit_fused_qkv",
 }
 PAIRS = [(name, "flash_fwd_scalar" if name in SCALAR else "flash_fwd_sm80") for name in EXAMPLES]
 CROSSED = [("causal_sdpa", "flash_fwd_scalar"), ("bshd_fp32_causal", "flash_fwd_sm80")]
 # Weights that are no softmax change the structure of a kernel: each on both.
 CROSSED += [("sigmoid_attention", "flash_fwd_scalar")]
+# So does looking rows up in pages.
+CROSSED += [("paged_kv_cache", "flash_fwd_scalar")]
 CROSSED += [("relu_attention", "flash_fwd_sm80"), ("retention", "flash_fwd_sm80")]
 
 

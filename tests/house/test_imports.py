@@ -29,6 +29,7 @@ ORDER = [
     "simulate",
     "verify",
     "jobs",
+    "propose",
     "cli",
 ]  # spec/attention.py is the contract between spec and transfer: plain data without torch.
 

@@ -26,7 +26,7 @@ EXPLAINED: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
         (
             "copy without bound",
-            "load_kv_tile<T, D>(",
+            "load_kv_tile<T, D, DV>(",
             "equivalent for finite V: keys beyond the end are copies of key 0, not zeros, and the mask gives P = 0",
         ),
         (
@@ -48,7 +48,7 @@ EXPLAINED: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("comparison", "for (int idx = tid; idx < Br * D", ROUNDS),
         ("comparison", "Qs[i * kLd<D> + d] = q0 + i < sq", ROUNDS),
         ("comparison", "Ks[j * kLd<D> + d] = kv0 + j < sk", ROUNDS),
-        ("comparison", "Vs[j * kLd<D> + d] = kv0 + j < sk", ROUNDS),
+        ("comparison", "Vs[j * kLd<DV> + d] = kv0 + j < sk", ROUNDS),
         ("comparison", ", 384;", ROUNDS),
         (
             "comparison",

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from cubridge_engine.lower import lower
 from cubridge_engine.pipeline.files import contract_of, lift_at
+from cubridge_engine.pipeline.widths import as_given, fit_widths
 from cubridge_engine.source import parse
 from cubridge_engine.spec import read_spec
-from cubridge_engine.spec.attention import Attention
+from cubridge_engine.spec.attention import Attention, widths_of
 from cubridge_engine.spec.program import Program
 from cubridge_engine.transfer import transfer
 from cubridge_engine.transfer.model import TransferResult
@@ -40,15 +41,16 @@ def adapt_text(kernel: Path, spec: Path) -> AdaptedText:
     assert read.attention is not None
     assert read.program is not None
     source = parse("adapted.cu", kernel.read_bytes())
-    lifted = lift_at(source, None, read.attention.specialised.get("D"))
-    result = transfer(lifted.kernel, read.attention)
+    first = lift_at(source, None, None)
+    contract, _ = contract_of(str(kernel), first.kernel)
+    assert contract is not None
+    lifted, _ = fit_widths(source, first, contract, widths_of(read.attention, (64, 64)), "sm_80")
+    result = transfer(lifted.kernel, as_given(read.attention, lifted.kernel))
     lowered = lower(lifted, result, source, spec="spec.py")
     assert lowered.text is not None
-    again = lift_at(parse("adapted.cu", lowered.text), None, lifted.kernel.D).kernel
+    again = lift_at(parse("adapted.cu", lowered.text), None, (lifted.kernel.D, lifted.kernel.Dv)).kernel
     operands = {op.param: op.name for op in result.operands}
     bound = bind_kernel(again, read.attention, Given(result.bindings, operands))
-    contract, _ = contract_of(str(kernel), lifted.kernel)
-    assert contract is not None
     contract = extended(contract, again, operands)
     subject = Subject("adapted.cu", lowered.text, again, bound.binding, contract)
     preparer = Preparer(read.attention, read.program, Tile(again.Br, again.Bc, natural_scale(read.attention, again.D)))

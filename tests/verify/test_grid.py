@@ -26,7 +26,7 @@ HEADS = Heads((2, 2), (6, 3))
 
 def kernel(br: int = 64, bc: int = 64) -> Kernel:
     grid = GridMap(Var("bx"), Var("bz"), Var("by"), Var("h"))
-    return Kernel("k", (), grid, br, bc, 64, 128, "mma", (), Const(1.0))
+    return Kernel("k", (), grid, br, bc, 64, 64, 128, "mma", (), Const(1.0))
 
 
 def test_the_fixed_grid_has_what_design_5_asks_for() -> None:

@@ -96,3 +96,10 @@ def test_equality_is_not_claimed_where_only_longer_sequences_differ(make_attenti
 def test_a_constant_without_any_effect_stays_unseen(make_attention) -> None:
     done = grid_checks(make_attention("s", "(j <= i) & (j > -5)"))
     assert False in done.values()
+
+
+def test_a_factor_inside_a_sign_is_replaced_by_its_opposite(make_attention) -> None:
+    """1.1 times a factor inside sign() is the same function: no case could see it."""
+    found = mutations(make_attention(score="sign(0.5 * s) + s"))
+    assert [(m.old, m.new) for m in found] == [("0.5", "-0.5")]
+    assert [(m.old, m.new) for m in mutations(make_attention(score="sign(s - 0.5)"))] == [("0.5", "0.55")]

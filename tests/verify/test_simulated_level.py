@@ -132,7 +132,7 @@ class Fault:
 
 WAIT = "    cp_async_wait<0>();\n    __syncthreads();\n    if (tile + 1"
 BIAS = "        if (row < sq && col < sk) {\n          s[nb][e] += static_cast<float>(pair_bias"
-V_TILE = "kTileBytes<D>, v, v_stride_row,"
+V_TILE = "kTileBytes<DV>, v, v_stride_row,"
 FAULTS = (
     Fault("no-barrier", WAIT, WAIT.replace("    __syncthreads();\n", ""), "rising-max", "CB516", "load_kv_tile"),
     Fault("wait-too-weak", WAIT, WAIT.replace("<0>", "<1>"), "rising-max", "CB517", "ldmatrix_x4(kf"),

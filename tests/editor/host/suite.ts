@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import * as vscode from "vscode";
 import { until } from "../until";
 
-const PATIENCE = 90_000;
+const PATIENCE = 240_000;
 
 interface Manifest {
   contributes: { commands: { command: string }[]; configuration: { properties: Record<string, { default: unknown }> } };
@@ -62,6 +62,12 @@ describe("CuBridge in the extension host", () => {
     assert.match(text, /exp\(S - m\)/);
   });
 
+  it("hovers with the same step on the line of its mathematics", async () => {
+    const hovers = await command<vscode.Hover[]>("vscode.executeHoverProvider", document.uri, positionOf(document, "expf(s[i]"));
+    const text = hovers.flatMap((hover) => hover.contents).map((part) => (part instanceof vscode.MarkdownString ? part.value : "")).join("\n");
+    assert.match(text, /exp\(S - m\)/);
+  });
+
   it("hints at landmark lines", async () => {
     const whole = new vscode.Range(0, 0, document.lineCount, 0);
     const hints = await until("hints", PATIENCE, async () => some(await command<vscode.InlayHint[]>("vscode.executeInlayHintProvider", document.uri, whole)));
@@ -79,6 +85,19 @@ describe("CuBridge in the extension host", () => {
     const actions = await command<vscode.CodeAction[]>("vscode.executeCodeActionProvider", document.uri, new vscode.Range(place, place));
     const titles = actions.map((action) => action.title).filter((title) => title.startsWith("Adapt this kernel"));
     assert.ok(titles.some((title) => title.includes("causal_bottom_right.py")), titles.join(" | "));
+  });
+
+  it("says one cause once, and what follows from it with it", async () => {
+    const editor = await vscode.window.showTextDocument(document);
+    const before = document.getText();
+    const line = document.lineAt(positionOf(document, "const int tid =").line);
+    await editor.edit((edit) => { edit.delete(line.rangeIncludingLineBreak); });
+    const found = await until("a diagnostic", PATIENCE, () => some(problems(document.uri)));
+    await editor.edit((edit) => { edit.insert(line.range.start, `${line.text}\n`); });
+    assert.equal(document.getText(), before);
+    await until("no diagnostic", PATIENCE, () => problems(document.uri).length === 0);
+    assert.equal(found.length, 1, found.map((item) => `${codeOf(item)} ${item.message}`).join(" | "));
+    assert.match(found[0]?.message ?? "", /tid is not declared/);
   });
 
   it("says what it does not understand while the text is being typed, and takes it back", async () => {

@@ -9,6 +9,7 @@ import { inAllThemes } from "./looks";
 const KERNEL = "scalar/kernel.cu";
 const SPEC = "causal_bottom_right.py";
 const PROPOSED = "scalar/kernel_causal_bottom_right.cu";
+const EXPORTED = "scalar/kernel-report.html";
 const DIFF = new RegExp(`kernel\\.cu ↔ adapted to ${SPEC}`);
 
 export const adapting: Scenario = {
@@ -26,6 +27,13 @@ export const adapting: Scenario = {
       await window.page.locator(".monaco-diff-editor .modified .view-line").first().waitFor();
     });
     await trial.picture("diff");
+    await trial.step("CuIR before and after", async () => {
+      await window.command("CuBridge: Compare CuIR Before and After Adaptation");
+      const changed = window.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "mask" }).first();
+      await changed.waitFor({ timeout: LATER });
+      await trial.picture("cuir-diff");
+      await window.command("View: Close Editor");
+    });
     await trial.step("save the adapted kernel as a new file", () => saveAs(window, wanted));
     await trial.step("discard", async () => {
       await window.tab(DIFF).click();
@@ -53,11 +61,12 @@ export const adapting: Scenario = {
       await window.lens(KERNEL, /(simulated|gpu): equals causal_bottom_right\.py/).waitFor();
     });
     await trial.picture("verified");
-    const report = await trial.step("report panel", async () => {
+    await trial.step("report panel", async () => {
       await window.toastButton("kernel.cu equals", "Show Report").click();
-      return panel(window.page, "report", "table");
+      await panel(window.page, "report", "table");
     });
-    await inAllThemes(trial, window, report, "report");
+    await inAllThemes(trial, window, "report", { body: "body.panel-report", content: "table" });
+    await trial.step("export the report", () => exported(window));
   },
 };
 
@@ -69,7 +78,7 @@ async function adaptByLens(trial: Trial, window: Workbench): Promise<void> {
   await window.row(SPEC).waitFor();
   await trial.picture("pick");
   await window.row(SPEC).click();
-  await window.toast(`Adapting kernel.cu to ${SPEC}`).waitFor();
+  await window.toast(new RegExp(`Adapting kernel\\.cu to ${SPEC}: \\w`)).waitFor(); // a stage from the first moment
   await trial.picture("progress");
 }
 
@@ -89,14 +98,24 @@ async function accept(window: Workbench): Promise<void> {
   await window.save();
 }
 
-/** Takes the name that is proposed; the dialog puts it in some time after it opened. */
 async function saveAs(window: Workbench, wanted: string): Promise<void> {
   await window.command("CuBridge: Save Adaptation As…");
+  same("the kernel saved as a new file", await takeProposal(window, PROPOSED), wanted);
+}
+
+async function exported(window: Workbench): Promise<void> {
+  await window.command("CuBridge: Export Last Report as HTML…");
+  const text = await takeProposal(window, EXPORTED);
+  if (!/level[^]*simulated|level[^]*gpu/.test(text)) throw new Error(`${EXPORTED} names no level`);
+  if (/<script|<link/.test(text)) throw new Error(`${EXPORTED} needs more than itself`);
+}
+
+/** Takes the name that the dialog proposes, some time after it opened; what is in the file then. */
+async function takeProposal(window: Workbench, file: string): Promise<string> {
   const input = window.page.locator(".quick-input-widget:visible input.input");
-  await until(`the dialog proposes ${PROPOSED}`, SOON, async () => (await input.inputValue().catch(() => "")) === window.path(PROPOSED));
+  await until(`the dialog proposes ${file}`, SOON, async () => (await input.inputValue({ timeout: 1000 }).catch(() => "")) === window.path(file));
   await window.page.keyboard.press("Enter");
-  const saved = await until(`${PROPOSED} on disk`, LATER, () => read(window.path(PROPOSED)));
-  same("the kernel saved as a new file", saved, wanted);
+  return until(`${file} on disk`, LATER, () => read(window.path(file)));
 }
 
 async function verify(window: Workbench): Promise<void> {

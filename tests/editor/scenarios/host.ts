@@ -2,7 +2,8 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "../sample";
-import { say, type Scenario, type Trial } from "../trial";
+import type { Test } from "../host";
+import type { Scenario, Trial } from "../trial";
 
 export const host: Scenario = {
   name: "host",
@@ -12,11 +13,13 @@ export const host: Scenario = {
       const installed = join(trial.folder, "profile", "extensions");
       const name = readdirSync(installed).find((item) => item.startsWith("cubridge.cubridge-"));
       if (!name) throw new Error("the extension is not installed");
-      const report = join(trial.workspace, "host.txt");
+      const report = join(trial.workspace, "host.json");
       const code = await trial.runInHost(join(installed, name), join(ROOT, "dist", "editor", "host"));
-      const lines = existsSync(report) ? readFileSync(report, "utf8") : "the suite wrote nothing";
-      say(lines.replaceAll(/^/gm, "           "));
-      if (code !== 0 || !lines.startsWith("ok ")) throw new Error(lines.split("\n").filter((line) => !line.startsWith("ok ")).join("; "));
+      if (!existsSync(report)) throw new Error(`the suite ended with ${code} and wrote nothing`);
+      const tests = JSON.parse(readFileSync(report, "utf8")) as Test[];
+      for (const test of tests) trial.count(test.name, test.seconds, !test.problem);
+      const failed = tests.filter((test) => test.problem).map((test) => `${test.name}: ${test.problem}`);
+      if (code !== 0 || failed.length > 0 || tests.length === 0) throw new Error(failed.join("; ") || `the suite ended with ${code}`);
     });
   },
 };

@@ -7,10 +7,11 @@ import { newcomer } from "./newcomer";
 import { panels } from "./panels";
 import { pictures } from "./pictures";
 import { reading } from "./reading";
+import { specs } from "./specs";
 import { troubles } from "./troubles";
 import { trust } from "./trust";
 
 /** Run only when the pictures of the README are to be taken. */
 export const ON_DEMAND: readonly Scenario[] = [pictures];
 
-export const SCENARIOS: readonly Scenario[] = [reading, panels, looks, adapting, troubles, trust, newcomer, host];
+export const SCENARIOS: readonly Scenario[] = [reading, panels, looks, adapting, specs, troubles, trust, newcomer, host];

@@ -1,8 +1,7 @@
 // Every panel in every theme, looked at by axe-core, and reached from the editor without a mouse.
-import type { Frame } from "playwright-core";
 import { THEMES, wear } from "../themes";
 import type { Scenario, Trial } from "../trial";
-import { inTheme, panel, tabTo, unbearable } from "../webviews";
+import { panel, tabTo, unbearable, type Looked } from "../webviews";
 import { lineOf, LATER, type Workbench } from "../workbench";
 
 const KERNEL = "flash_fwd/kernel.cu";
@@ -33,19 +32,19 @@ export const looks: Scenario = {
         await tabTo(window.page, frame, reach);
         await window.command("View: Focus First Editor Group");
       });
-      await inAllThemes(trial, window, frame, name);
+      await inAllThemes(trial, window, name, { body: `body.panel-${name}`, content });
     }
   },
 };
 
-/** A picture of the panel in each theme, and what axe says of it there. */
-export async function inAllThemes(trial: Trial, window: Workbench, frame: Frame, name: string): Promise<void> {
+/** A picture of the document in each theme, and what axe says of it there. */
+export async function inAllThemes(trial: Trial, window: Workbench, name: string, looked: Looked): Promise<void> {
   for (const theme of THEMES) {
     await trial.step(`${name} in ${theme.name}`, async () => {
       await wear(window, theme);
-      await inTheme(frame, theme.webview);
-      await trial.picture(`${name}-${theme.workbench}`);
-      for (const complaint of await unbearable(frame)) trial.complain(`${name} in ${theme.name}: ${complaint}`);
+      const themed = { ...looked, body: `${looked.body}[data-vscode-theme-kind="${theme.webview}"]` };
+      for (const complaint of await unbearable(window.page, themed)) trial.complain(`${name} in ${theme.name}: ${complaint}`);
+      await trial.picture(`${name.replaceAll(" ", "-")}-${theme.workbench}`);
     });
   }
 }

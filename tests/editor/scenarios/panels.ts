@@ -1,11 +1,12 @@
 // The panels beside a kernel: they follow the cursor, keep up with typing, show a race where it is, and need no mouse.
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import type { Scenario, Trial } from "../trial";
 import { until } from "../until";
-import { panel } from "../webviews";
+import { panel, webview } from "../webviews";
 import { lineOf, LATER, type Workbench } from "../workbench";
 
 const KERNEL = "flash_fwd/kernel.cu";
+const EMPTY = "helpers.cu";
 const WAIT = "    cp_async_wait<0>();";
 
 export const panels: Scenario = {
@@ -22,6 +23,7 @@ export const panels: Scenario = {
     await trial.step("pipeline: a sound kernel", () => sound(trial, window));
     await trial.step("pipeline: a missing wait is drawn where it hurts", () => race(trial, window));
     await trial.step("mask: lengths to choose", () => lengths(trial, window));
+    await trial.step("a file without a kernel: the panel says so", () => nothing(trial, window));
     await trial.step("no panel breaks its content policy", () => {
       const refused = window.console.filter((line) => /Content Security Policy|page error/.test(line) && /panel-|dist\/webviews/.test(line));
       if (refused.length > 0) throw new Error(refused.join("\n"));
@@ -104,4 +106,16 @@ async function lengths(trial: Trial, window: Workbench): Promise<void> {
   await page.locator(".map [data-row='3']").waitFor();
   await until("four rows of tiles", LATER, async () => (await page.locator(".map [data-row]").count()) === 4);
   await trial.picture("mask");
+}
+
+/** A new page of the panel, that has shown no kernel before. */
+async function nothing(trial: Trial, window: Workbench): Promise<void> {
+  writeFileSync(window.path(EMPTY), "// Nothing to launch.\nstatic float twice(float x) { return 2.f * x; }\n");
+  await toSource(window);
+  await window.command("View: Close Editors in Other Groups");
+  await window.openFile(EMPTY);
+  await window.command("CuBridge: Show CuIR of Kernel");
+  const page = await webview(window.page, "body.panel-ir", "#status:visible");
+  await page.locator("#status", { hasText: "kernel" }).waitFor();
+  await trial.picture("no-kernel");
 }

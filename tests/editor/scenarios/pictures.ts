@@ -35,6 +35,11 @@ export const pictures: Scenario = {
       await window.command("CuBridge: Show Pipeline of Kernel");
       await (await panel(window.page, "pipeline", "svg")).locator(".verdict.good").waitFor({ timeout: LATER });
       await take(window, "pipeline");
+    });
+    await trial.step("mask", async () => {
+      await window.command("CuBridge: Show Mask as Tile Map");
+      await (await panel(window.page, "mask", "svg")).locator(".map .full").first().waitFor({ timeout: LATER });
+      await take(window, "mask");
       await window.command("View: Close Editors in Other Groups");
     });
     await trial.step("adapt, diff", async () => {

@@ -1,8 +1,9 @@
 // Opening a kernel: what it computes is on the screen without a click, the rest a key away, in every theme.
 import { THEMES, wear } from "../themes";
 import type { Scenario, Trial } from "../trial";
-import { webview } from "../webviews";
+import { ENVIRONMENT, webview } from "../webviews";
 import { lineOf, LATER, type Workbench } from "../workbench";
+import { inAllThemes } from "./looks";
 
 const KERNEL = "flash_fwd/kernel.cu";
 
@@ -32,8 +33,8 @@ export const reading: Scenario = {
       await trial.step(`theme ${theme.name}`, () => wear(window, theme));
       await trial.picture(theme.workbench);
     }
-    await trial.step("doctor", () => doctor(window));
-    await trial.picture("doctor");
+    await trial.step("environment page", () => doctor(window));
+    await inAllThemes(trial, window, "environment page", ENVIRONMENT);
     await trial.step("nothing was asked of another host", () => {
       if (window.foreign.size > 0) throw new Error([...window.foreign].join(" "));
       return Promise.resolve();
@@ -68,7 +69,7 @@ async function outline(trial: Trial, window: Workbench): Promise<void> {
 
 async function doctor(window: Workbench): Promise<void> {
   await window.command("CuBridge: Check Environment");
-  const page = await webview(window.page, "h1:text('CuBridge environment')", "table");
+  const page = await webview(window.page, ENVIRONMENT.body, ENVIRONMENT.content);
   await page.locator("tr", { hasText: "NVRTC" }).filter({ hasText: "✓" }).waitFor();
   await page.locator("p", { hasText: "Everything required is there" }).waitFor();
 }

@@ -1,6 +1,7 @@
 // What goes wrong while adapting: a cancel, a worker that dies, a spec that no kernel can mean.
 import { readFileSync } from "node:fs";
 import type { Scenario, Trial } from "../trial";
+import { panel } from "../webviews";
 import { JOB, lineOf, LATER, type Workbench } from "../workbench";
 
 const KERNEL = "scalar/kernel.cu";
@@ -49,6 +50,8 @@ export const troubles: Scenario = {
       await window.page.locator(".markers-panel .monaco-list-row", { hasText: /CB[23]\d\d/ }).first().waitFor();
     });
     await trial.picture("spec");
+    await trial.step("a kernel that does not mean the spec: verifying says so, with an element", () => differs(window));
+    await trial.picture("differs");
     await trial.step("the kernel was not touched", () => {
       if (readFileSync(window.path(KERNEL), "utf8") !== original) throw new Error("it was");
       return Promise.resolve();
@@ -68,4 +71,16 @@ async function adapt(window: Workbench, spec: string): Promise<void> {
 async function nothingHappened(window: Workbench): Promise<void> {
   if ((await window.tab("adapted to").count()) > 0) throw new Error("a diff opened");
   if ((await window.page.locator(".tab.dirty").count()) > 0) throw new Error("an editor was changed");
+}
+
+async function differs(window: Workbench): Promise<void> {
+  await window.command("Notifications: Clear All Notifications");
+  await window.openFile(KERNEL);
+  await window.command("CuBridge: Verify Kernel Against Spec…");
+  await window.row(SPEC).click();
+  await window.toast(/CB7\d\d/).waitFor({ timeout: JOB });
+  await window.page.locator(".markers-panel .monaco-list-row", { hasText: /CB7\d\d/ }).first().waitFor();
+  await window.toastButton(/CB7\d\d/, "Show Report").click();
+  const report = await panel(window.page, "report", ".ladder .failed");
+  await report.locator("td", { hasText: /^O\[b=\d+, h=\d+, i=\d+, d=\d+\]$/ }).first().waitFor();
 }
