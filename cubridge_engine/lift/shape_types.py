@@ -116,6 +116,21 @@ def same_tile(a: Tile, b: Tile) -> bool:
     return a is b or (a.axis == b.axis and bool((a.i == b.i).all()) and bool((a.c == b.c).all()))
 
 
+def behind(value: Value) -> Value:
+    """The value that `value` stands for: behind plain assignments, exchanges within a row, and what is not understood.
+
+    A loop, since a name without a declaration makes chains of hundreds of them.
+    """
+    while isinstance(value, Node) and value.args:
+        passes = value.op == "unknown" or (value.op == "shfl" and value.data[0] != "lane")
+        first = value.args[0]
+        plain = value.op == "ver" and not (isinstance(first, Node) and first.op in ("add", "max"))
+        if not (passes or plain):
+            break
+        value = first
+    return value
+
+
 def unrounded(value: Value) -> Value:
     """A value without its rounding to half precision."""
     while isinstance(value, Node) and value.op in ("fp16", "bf16"):

@@ -21,6 +21,7 @@ from .shape_types import (
     Row,
     Tile,
     atom_of,
+    behind,
     element_of,
     flatten,
     is_lane_step,
@@ -352,6 +353,7 @@ class Shapes:
 
     def info(self, value: Value) -> Info:
         """What a float value is; None when it is uniform or not understood."""
+        value = behind(value)
         if not isinstance(value, Node):
             return None
         if value.uid in self._info:
@@ -395,9 +397,7 @@ class Shapes:
                 return found.tile
         if node.op == "shfl" and node.data[0] == "lane":
             return self._other_lane(node)
-        if node.op in ("shfl", "unknown"):
-            return self.info(node.args[0]) if node.args else None
-        return self._combine(node)
+        return None if node.op == "unknown" else self._combine(node)
 
     def _combine(self, node: Node) -> Info:
         """Element-wise: a tile if any operand is one, else a row if any is."""

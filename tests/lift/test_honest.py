@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cubridge_engine.diagnostics import Severity
 from cubridge_engine.ir.nodes import Opaque
 from cubridge_engine.lift import lift
 from cubridge_engine.lift.units import operations
@@ -123,3 +124,12 @@ def test_what_never_ends_is_refused(text, words):
     lifted = lift_text(text)
     assert lifted.kernel is None
     assert any(d.code == "CB123" and words in d.message for d in lifted.diagnostics)
+
+
+@pytest.mark.parametrize("name", ["part", "r", "tid"])
+def test_a_name_without_its_declaration_is_the_one_cause(name: str) -> None:
+    text = SCALAR
+    declared = next(line for line in text.split("\n") if f"const int {name} =" in line)
+    lifted = lift_text(text.replace(declared, "", 1))
+    found = [d.message for d in lifted.diagnostics if d.severity in (Severity.ERROR, Severity.WARNING)]
+    assert found == [f"{name} is not declared in this file"]
