@@ -120,6 +120,7 @@ NUMBERS = {
     "numbers_equal": "all ids or bounds of a sequence equal",
     "numbers_different": "no two ids or bounds of a sequence equal",
     "numbers_by_tile": "ids or bounds of the mask that change at the edge of a KV tile, and one key beside it",
+    "numbers_anywhere": "bounds of the mask anywhere in the sequence, in each batch elsewhere",
 }
 
 

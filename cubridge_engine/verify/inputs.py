@@ -225,6 +225,15 @@ def _numbers_by_tile(by_role: Roles, operands: Operands, case: Case, tile: Tile)
         lines.copy_((torch.arange(lines.shape[-1]) + beside.unsqueeze(-1)).clamp(min=0) // tile.bc)
 
 
+def _numbers_anywhere(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
+    """Bounds that cut this case's rows and keys: those of the example may all lie beyond a shorter sequence."""
+    import torch
+
+    generator = torch.Generator().manual_seed(case.seed)
+    for lines in _along_sequence(operands):
+        lines.copy_(torch.randint(0, max(case.Sq, case.Sk) + 1, lines.shape, generator=generator))
+
+
 def _lengths_by_tile(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
     """One number of keys for each batch: the edge of a KV tile, one key to either side, a few, all but one, all.
 
@@ -250,6 +259,7 @@ TWISTS: dict[str, Callable[[Roles, Operands, Case, Tile], None]] = {
     "numbers_equal": _numbers_equal,
     "numbers_different": _numbers_different,
     "numbers_by_tile": _numbers_by_tile,
+    "numbers_anywhere": _numbers_anywhere,
     "lengths_by_tile": _lengths_by_tile,
 }
 

@@ -177,10 +177,10 @@ template <typename T>
 __device__ __forceinline__ void wgmma_ss(float (&c)[8][4], unsigned long long a, unsigned long long b, int keep);
 template <typename T>
 __device__ __forceinline__ void wgmma_ss(float (&c)[16][4], unsigned long long a, unsigned long long b, int keep);
-WGMMA_SS(__half, "f16", 64, 32, 33, 34)
-WGMMA_SS(__half, "f16", 128, 64, 65, 66)
-WGMMA_SS(__nv_bfloat16, "bf16", 64, 32, 33, 34)
-WGMMA_SS(__nv_bfloat16, "bf16", 128, 64, 65, 66)
+WGMMA_SS(__half, "f16", 64, 32, 33, 34);
+WGMMA_SS(__half, "f16", 128, 64, 65, 66);
+WGMMA_SS(__nv_bfloat16, "bf16", 64, 32, 33, 34);
+WGMMA_SS(__nv_bfloat16, "bf16", 128, 64, 65, 66);
 
 // c = A B (+ c where `keep`), k = 16: A in registers, B is 16 rows of V in shared memory with N along the row.
 #define WGMMA_RS(T, type, N, a0, a1, a2, a3, b_at, keep_at)                                                          \
@@ -199,12 +199,12 @@ template <typename T>
 __device__ __forceinline__ void wgmma_rs(float (&c)[16][4], const unsigned* a, unsigned long long b, int keep);
 template <typename T>
 __device__ __forceinline__ void wgmma_rs(float (&c)[32][4], const unsigned* a, unsigned long long b, int keep);
-WGMMA_RS(__half, "f16", 64, 32, 33, 34, 35, 36, 37)
-WGMMA_RS(__half, "f16", 128, 64, 65, 66, 67, 68, 69)
-WGMMA_RS(__half, "f16", 256, 128, 129, 130, 131, 132, 133)
-WGMMA_RS(__nv_bfloat16, "bf16", 64, 32, 33, 34, 35, 36, 37)
-WGMMA_RS(__nv_bfloat16, "bf16", 128, 64, 65, 66, 67, 68, 69)
-WGMMA_RS(__nv_bfloat16, "bf16", 256, 128, 129, 130, 131, 132, 133)
+WGMMA_RS(__half, "f16", 64, 32, 33, 34, 35, 36, 37);
+WGMMA_RS(__half, "f16", 128, 64, 65, 66, 67, 68, 69);
+WGMMA_RS(__half, "f16", 256, 128, 129, 130, 131, 132, 133);
+WGMMA_RS(__nv_bfloat16, "bf16", 64, 32, 33, 34, 35, 36, 37);
+WGMMA_RS(__nv_bfloat16, "bf16", 128, 64, 65, 66, 67, 68, 69);
+WGMMA_RS(__nv_bfloat16, "bf16", 256, 128, 129, 130, 131, 132, 133);
 
 // What depends on the element type. kHeadroom: see the softmax.
 template <typename T>

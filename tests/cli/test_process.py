@@ -57,7 +57,12 @@ def test_prints_of_the_spec_do_not_reach_stdout(write_spec) -> None:
 def test_interrupt_kills_the_worker(write_spec, kernel: Path) -> None:
     path = write_spec(LOOP)
     running = subprocess.Popen(
-        command("adapt", kernel, path, "--time-limit", "200"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("adapt", kernel, path, "--time-limit", "200"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts what runs in its background with SIGINT ignored, and so would be whatever we start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert running.stderr is not None
     for line in running.stderr:

@@ -68,7 +68,7 @@ def test_shared_memory_is_free_of_bank_conflicts(flash80):
 
 
 def test_the_same_kernel_without_its_swizzle_has_conflicts(flash80):
-    edit = ("(chunk ^ (row & 7)) * 16", "chunk * 16")
+    edit = ("(chunk ^ (row / (8 / kSwaps) & (kSwaps - 1))) * 16", "chunk * 16")
     result = flash80(Shape(), Schedule(), edits=(edit,))
     clean(result)
     assert max(site.ways for site in result.run.bank_lines.values()) == 8.0
