@@ -60,6 +60,8 @@ async function openDropIn(trial: Trial, window: Workbench): Promise<void> {
 async function keepBoth(window: Workbench): Promise<void> {
   await window.tab(`adapted to ${DATA}`).click();
   await window.command("CuBridge: Accept Adaptation");
+  // Said last, when the kernel's text has changed too: a save before that would keep the old one.
+  await window.toast("was written beside the kernel").waitFor();
   const dropIn = await until(`${DROP_IN} on disk`, LATER, () => (existsSync(window.path(DROP_IN)) ? readFileSync(window.path(DROP_IN), "utf8") : null));
   await window.editor(KERNEL).locator(".view-line").first().click();
   await window.save();
