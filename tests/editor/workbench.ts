@@ -169,7 +169,8 @@ export class Workbench {
 
   async save(): Promise<void> {
     await this.page.keyboard.press("Control+s");
-    await this.page.locator(".tab.active:not(.dirty)").first().waitFor();
+    // Every group has an active tab; what was saved is in the active group.
+    await this.page.locator(".editor-group-container.active .tab.active:not(.dirty)").first().waitFor();
   }
 
   path(file: string): string {

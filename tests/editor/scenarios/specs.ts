@@ -65,7 +65,7 @@ async function keepBoth(window: Workbench): Promise<void> {
   const dropIn = await until(`${DROP_IN} on disk`, LATER, () => (existsSync(window.path(DROP_IN)) ? readFileSync(window.path(DROP_IN), "utf8") : null));
   await window.editor(KERNEL).locator(".view-line").first().click();
   await window.save();
-  if (!readFileSync(window.path(KERNEL), "utf8").includes(basename(DROP_IN))) throw new Error("the kernel's header does not name its drop-in");
+  await until("the kernel's header, on disk, names its drop-in", LATER, () => readFileSync(window.path(KERNEL), "utf8").includes(basename(DROP_IN)));
   if (!dropIn.includes("kernel(")) throw new Error(`${DROP_IN} does not call the kernel`);
   await window.command("Notifications: Clear All Notifications");
 }
