@@ -99,6 +99,8 @@ def line_range(line: int, text: TextIndex, encoding: Encoding) -> t.Range:
     return t.Range(t.Position(line, 0), t.Position(*end))
 
 
+# A finding underlines at most this many lines more than one; what is longer is about a whole, as a loop or a kernel.
+MARKED_LINES = 8
 NOWHERE = t.Range(t.Position(0, 0), t.Position(0, 0))
 
 
@@ -112,8 +114,9 @@ def diagnostic_of(found: Diagnostic, text_of: TextOf, encoding: Encoding, *, rel
         for item in found.related
     ]
     place = range_of(found.span, text_of(found.span.path), encoding) if found.span else NOWHERE
-    if found.span and found.severity <= Severity.NOTE and place.end.line > place.start.line:
-        # A remark about a whole kernel must not underline it all: its first line shows where it belongs.
+    lines = 0 if found.span and found.severity <= Severity.NOTE else MARKED_LINES
+    if found.span and place.end.line - place.start.line > lines:
+        # What is said of a whole kernel must not underline it all: its first line shows where it belongs.
         place = t.Range(place.start, line_range(place.start.line, text_of(found.span.path), encoding).end)
     return t.Diagnostic(
         range=place,

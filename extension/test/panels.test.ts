@@ -227,6 +227,13 @@ test("the share of the tolerance counts the error of LSE too, and a NaN is beyon
   assert.match(text, /> 50 %</);
 });
 
+test("what a model proposed is said with its name, its host and its parts", () => {
+  const asked = report();
+  assert.ok(!reportHtml("t", asked, "").text.includes("Proposed by a model"));
+  if (asked.result) asked.result.proposed = { model: "m<1>", host: "h:1", parts: ["opaque1"], rounds: 2, attempts: 2, prompt_tokens: 2000, reply_tokens: 200 };
+  assert.match(reportHtml("t", asked, "").text, /Proposed by a model.*m&lt;1&gt;.*<code>h:1<\/code>.*<code>opaque1<\/code>.*2 attempts, 2,200 tokens/s);
+});
+
 test("a level is not shown as reached beyond the one that was", () => {
   const low = report();
   if (low.result) low.result.level = "none";

@@ -62,3 +62,13 @@ def test_uris_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("uri", "yes"), [("file:///a.cu", True), ("file:///A.CUH", True), ("file:///a.cpp", False)])
 def test_kernels_are_known_by_suffix(uri: str, yes: bool) -> None:
     assert convert.is_kernel(uri) is yes
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity", "ends"), [(7, Severity.ERROR, 7), (40, Severity.ERROR, 0), (7, Severity.NOTE, 0)]
+)
+def test_what_is_said_of_a_whole_kernel_does_not_underline_all_of_it(lines: int, severity: Severity, ends: int) -> None:
+    index = TextIndex(b"abc;\n" * 50)
+    found = Diagnostic("CB027", "Not understood.", severity, Span("/k.cu", 0, 5 * lines + 3, 0, 0, lines, 3))
+    place = convert.diagnostic_of(found, lambda _: index, "utf-16", related=False).range
+    assert (place.start, place.end) == (t.Position(0, 0), t.Position(ends, 3 if ends else 4))

@@ -29,8 +29,16 @@ function ofResult(result: EngineResult): Html {
   const { report } = result;
   const stages = report?.stages ?? result.stages ?? [];
   return html`<section class="verdict-card ${result.applicability}"><p><b class="level">${result.level}</b> <span class="badge">${result.applicability}</span></p>
-    <p>${MEANS[result.applicability] ?? ""}</p></section>${ladder(result.level, stages)}${findings(result.diagnostics)}${
+    <p>${MEANS[result.applicability] ?? ""}</p></section>${proposed(result.proposed)}${ladder(result.level, stages)}${findings(result.diagnostics)}${
     dropIn(result)}${report ? ofReport(report, result) : null}${bindings(result)}${timing(stages)}${change(result.diff)}`;
+}
+
+/** What a model wrote, where it was asked and what that took: the level above is not its word. */
+function proposed(by: EngineResult["proposed"]): Html | null {
+  if (!by) return null;
+  const attempts = `${by.attempts} attempt${by.attempts === 1 ? "" : "s"}, ${(by.prompt_tokens + by.reply_tokens).toLocaleString("en")} tokens`;
+  return html`<section><h2>Proposed by a model</h2><p><b>${by.model}</b> at <code>${by.host}</code> proposed ${by.parts.map(
+    (part, at) => html`${at > 0 ? ", " : ""}<code>${part}</code>`)} (${attempts}). Its text is marked in the kernel, and the level is what the verifier found.</p></section>`;
 }
 
 function ladder(level: string, stages: readonly Stage[]): Html {

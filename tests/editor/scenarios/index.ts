@@ -3,6 +3,7 @@ import type { Scenario } from "../trial";
 import { adapting } from "./adapting";
 import { host } from "./host";
 import { looks } from "./looks";
+import { model, modelPictures } from "./model";
 import { newcomer } from "./newcomer";
 import { panels } from "./panels";
 import { pictures } from "./pictures";
@@ -11,7 +12,7 @@ import { specs } from "./specs";
 import { troubles } from "./troubles";
 import { trust } from "./trust";
 
-/** Run only when the pictures of the README are to be taken. */
-export const ON_DEMAND: readonly Scenario[] = [pictures];
+/** Run only when the pictures of the README and of docs are to be taken. */
+export const ON_DEMAND: readonly Scenario[] = [pictures, modelPictures];
 
-export const SCENARIOS: readonly Scenario[] = [reading, panels, looks, adapting, specs, troubles, trust, newcomer, host];
+export const SCENARIOS: readonly Scenario[] = [reading, panels, looks, adapting, specs, troubles, model, trust, newcomer, host];

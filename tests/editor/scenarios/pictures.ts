@@ -1,4 +1,4 @@
-// Takes the pictures that the README shows: only on demand, since they are kept in the repository.
+// Takes the pictures of the README and of docs: only on demand, since they are kept in the repository.
 import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "../sample";
@@ -59,8 +59,8 @@ export const pictures: Scenario = {
   },
 };
 
-/** Overwrites a picture of the README. Throws when it is too large to keep. */
-async function take(window: Workbench, name: string): Promise<void> {
+/** Overwrites a picture in docs/pictures. Throws when it is too large to keep. */
+export async function take(window: Workbench, name: string): Promise<void> {
   mkdirSync(FOLDER, { recursive: true });
   const path = join(FOLDER, `${name}.png`);
   await window.page.screenshot({ path, animations: "disabled" });
