@@ -21,6 +21,7 @@ from cubridge_engine.propose.sites import edit_sites
 from cubridge_engine.source import parse
 from cubridge_engine.spec import read_spec
 from cubridge_engine.transfer import transfer
+from cubridge_engine.transfer.rules import RULES
 from tests.examples import near_misses
 from tests.examples.adapted import Adapted
 
@@ -146,6 +147,15 @@ def test_leaving_out_rules_is_verified_like_anything_else(attempt) -> None:
     assert "the kernel keeps every key, the spec keeps j <= i" in done["feedback"]
     unknown = attempt("last tile first", "transfer", {"kind": "rules", "rules": ["trust_me"], "reason": ""})
     assert "there is no rule 'trust_me'" in unknown["feedback"]
+
+
+def test_leaving_out_a_rule_that_goes_wrong_is_accepted(attempt) -> None:
+    """The rule that narrows the KV range is wrong on this loop; without it the mask alone is right, if slower."""
+    kept = [rule.name for rule in RULES if rule.name != "kv_range"]
+    done = attempt("last tile first", "transfer", {"kind": "rules", "rules": kept, "reason": ""})
+    assert done["accepted"], done["feedback"]
+    assert done["result"]["level"] == "compiled"
+    assert done["result"]["proposed"]["parts"] == ["rules left out: kv_range"]
 
 
 # --- near misses of the examples, as proposals ---
