@@ -358,11 +358,60 @@ class Lifting(Result):
     coverage: dict[str, Any] = Field(default_factory=dict)
 
 
+class Exporting(Result):
+    """`cubridge export`: the text of a Python module with the kernel as a PyTorch operator.
+
+    `inputs` are the operator's tensors in order, `level` how far the kernel's header says that it was verified.
+    """
+
+    kernel: FileRef
+    kernel_name: str | None = None
+    operator: str
+    level: str = ""
+    inputs: tuple[str, ...] = ()
+    text: str | None = None
+    written: str | None = None
+
+
+class ContenderResult(_Frozen):
+    """One that computes the spec: `ms` (median) and `error` (relative, in the Frobenius norm) where it was timed; else
+    `why` not. `ratio` is its time over that of the kernel: above 1 the kernel is faster.
+    """
+
+    name: str
+    ms: float | None = None
+    error: float | None = None
+    tflops: float | None = None
+    ratio: float | None = None
+    why: str = ""
+
+
+class Measured(Result):
+    """`cubridge bench`: a kernel against what else computes the spec, in one process, taking turns.
+
+    `sizes` is empty where the spec is more than an attention: then its example was measured. `pairs` counts attended
+    pairs of rows and keys, where that is known; `tflops` are 2 (D + Dv) for each.
+    """
+
+    kernel: FileRef
+    spec: FileRef
+    kernel_name: str | None = None
+    sizes: dict[str, int] = Field(default_factory=dict)
+    dtype: str = ""
+    device: str = ""
+    torch: str = ""
+    rounds: int = 0
+    pairs: int | None = None
+    contenders: tuple[ContenderResult, ...] = ()
+
+
 RESULTS: dict[str, type[Result]] = {
     "adapt": Adaptation,
     "verify": Verification,
     "spec": SpecReading,
     "lift": Lifting,
+    "export": Exporting,
+    "bench": Measured,
 }
 
 

@@ -39,6 +39,11 @@ register(
             "'{path}' cannot be written as a picture: {why}",
             "Name a file that ends in .svg; a .png needs the package pillow: pip install pillow",
         ),
+        "CB012": Row(
+            E,
+            "'{text}' is no shape",
+            "Write sizes as NAME=NUMBER with the names B, H, Hkv, Sq, Sk, S, D and Dv: --shape B=4,H=32,S=4096,D=128.",
+        ),
         "CB009": Row(N, "stopped on request; nothing was written", "Run the command again when you like."),
     }
 )

@@ -32,9 +32,11 @@ class JobFailed(Exception):
         return cls(found[0], 3 if found[0].code in ENVIRONMENT_CODES else 1)
 
 
-def run_job(task: str, params: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """The task's JSON object. Raises JobFailed, and KeyboardInterrupt when the user stops it."""
-    with display() as show:
+def run_job(task: str, params: Mapping[str, Any], args: argparse.Namespace, bar: bool = False) -> dict[str, Any]:
+    """The task's JSON object. `bar`: its stages have a length worth seeing. Raises JobFailed, and KeyboardInterrupt
+    when the user stops it.
+    """
+    with display(bar) as show:
         outcome = run_in_worker(
             task,
             params,
@@ -50,26 +52,30 @@ def run_job(task: str, params: Mapping[str, Any], args: argparse.Namespace) -> d
 
 
 @contextmanager
-def display() -> Generator[Progress]:
-    """Shows progress while the body runs."""
-    with _Display() as shown:
+def display(bar: bool = False) -> Generator[Progress]:
+    """Shows progress while the body runs: a line that changes, with a bar in it where `bar` asks for one."""
+    with _Display(bar) as shown:
         yield shown.update
 
 
 class _Display:
     """A line that changes on a terminal; elsewhere one line per stage, on stderr."""
 
-    def __init__(self) -> None:
+    def __init__(self, bar: bool = False) -> None:
         self._stage = ""
+        self._bar = bar
+        self._task: Any = None
         self._terminal = sys.stderr.isatty()
         self._status: Any = None
         self._before: Callable[..., Any] | int | None = None
 
     def __enter__(self) -> _Display:
         if self._terminal:
-            from .render import console
+            from .render import console, progress_bar
 
-            self._status = console(stderr=True).status("starting")
+            out = console(stderr=True)
+            self._status = progress_bar(out) if self._bar else out.status("starting")
+            self._task = self._status.add_task("starting", total=1.0) if self._bar else None
             self._status.start()
         # `kill` of the command must end the worker as Ctrl-C does.
         self._before = signal.signal(signal.SIGTERM, _interrupt)
@@ -82,7 +88,9 @@ class _Display:
 
     def update(self, stage: str, fraction: float, message: str) -> None:
         """Called from the thread that reads the worker's events."""
-        if self._status is not None:
+        if self._task is not None:
+            self._status.update(self._task, completed=fraction, description=f"{stage:<10} {message}")
+        elif self._status is not None:
             self._status.update(f"{stage:<10} {fraction:4.0%}  {message}")
         elif stage != self._stage:
             print(f"cubridge: {stage}", file=sys.stderr, flush=True)

@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "spec": ("spec", "show what a PyTorch spec means", ("text", "json", "sarif", "github")),
     "adapt": ("adapt", "change a kernel to mean a spec, and verify it", ("text", "json", "diff", "sarif", "github")),
     "verify": ("verify", "check any kernel against a spec", ("text", "json", "sarif", "github")),
+    "export": ("export", "write a kernel as a PyTorch operator, in one Python file", ("text", "json")),
+    "bench": ("bench", "measure a kernel against what else computes its spec, on a GPU", ("text", "json")),
     "eval": ("evaluate", "measure what rules do alone on a suite of tasks, and what a model adds", ("text", "json")),
     "doctor": ("doctor", "show what is installed, and how to install what is missing", ("text", "json")),
     "lsp": ("lsp", "start the language server on stdin and stdout", ()),
@@ -51,19 +53,23 @@ def build_parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if formats:
             sub.add_argument("--format", choices=formats, default="text", help="form of the output (default: text)")
-        if name in ("lift", "adapt", "verify"):
+        if name in ("lift", "adapt", "verify", "export", "bench"):
             sub.add_argument("kernel", help="the .cu file")
-        if name in ("spec", "adapt", "verify"):
+        if name in ("spec", "adapt", "verify", "bench"):
             sub.add_argument("spec", help="the .py file with the attention function")
-        if name in ("lift", "adapt", "verify"):
+        if name in ("lift", "adapt", "verify", "export", "bench"):
             _kernel_options(sub)
-        if name in ("spec", "adapt", "verify"):
+        if name in ("spec", "adapt", "verify", "bench"):
             sub.add_argument("--entry", default="attention", metavar="NAME", help="function or class of the spec")
             sub.add_argument("--outputs", metavar="LIST", help="numbers of the returned tensors that matter")
         if name in ("adapt", "verify"):
             _verify_options(sub)
-        if name in ("lift", "spec", "adapt", "verify"):
+        if name in ("lift", "spec", "adapt", "verify", "export", "bench"):
             _limit_options(sub)
+        if name == "export":
+            _export_options(sub)
+        if name == "bench":
+            _bench_options(sub)
         if name == "adapt":
             sub.add_argument("-o", "--output", metavar="OUT.cu", help="write the adapted kernel there")
             sub.add_argument(
@@ -112,6 +118,35 @@ def _verify_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seed", type=int, default=0, metavar="N", help="choose other random inputs")
     sub.add_argument("--no-gpu", action="store_true", help="do not use a GPU")
     sub.add_argument("--no-simulator", action="store_true", help="stop at level compiled where there is no GPU")
+
+
+def _export_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--torch", "-o", dest="output", metavar="OUT.py", required=True, help="write the Python module there"
+    )
+    sub.add_argument("--name", metavar="NAME", help="name of the function and the operator (default: that of OUT.py)")
+    sub.add_argument(
+        "--set", dest="bindings", action="append", default=[], metavar="NAME=VALUE", help="fix a parameter's value"
+    )
+    sub.add_argument("--force", action="store_true", help="overwrite OUT.py")
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def _bench_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--shape", metavar="LIST", help="sizes, such as B=4,H=32,S=4096,D=128 (S: Sq and Sk)")
+    sub.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), help="of q, k and v (default: the spec's)")
+    sub.add_argument("--rounds", type=_positive, default=30, metavar="N", help="launches of each (default: 30)")
+    sub.add_argument(
+        "--set", dest="bindings", action="append", default=[], metavar="NAME=VALUE", help="value of a parameter"
+    )
+    sub.add_argument("--out", metavar="OUT.json", help="write the result there too")
+    sub.add_argument("--force", action="store_true", help="overwrite OUT.json")
 
 
 def _eval_options(sub: argparse.ArgumentParser) -> None:

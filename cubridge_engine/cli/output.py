@@ -33,6 +33,7 @@ ROOMS = (
     "device",
     "simulate",
     "verify",
+    "export",
     "pipeline",
     "jobs",
     "cli",

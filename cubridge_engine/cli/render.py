@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.text import Text
 
 from ..results import WHOLE, Adaptation, CaseResult, CompiledResult, Report, Stage, Verification
@@ -18,6 +19,13 @@ DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"),
 def console(*, stderr: bool = False) -> Console:
     """A console that does not wrap: lines are for `grep` as well as for eyes."""
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def progress_bar(out: Console) -> Progress:
+    """A bar for a job whose stages take long."""
+    return Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), console=out, transient=True
+    )
 
 
 def show_diff(out: Console, diff: str) -> None:

@@ -11,7 +11,7 @@ from ..diagnostics import Diagnostic, Severity, make
 from . import cache
 from .codes import PIP_INSTALL
 from .contract import Contract, Instance
-from .hostcode import blank_host_code, includes
+from .hostcode import HOST_HEADER, blank_host_code, includes
 from .limits import Arch, parse_arch, shared_limit
 from .log import NAME_MAP, entry_names, line_span, read_log
 from .model import Compiled, KernelFigures, Raw
@@ -153,15 +153,11 @@ def _bad_expressions(job: _Job, raw: Raw) -> tuple[Diagnostic, ...]:
     return tuple(make("CB608", where, expression=e, message=reason) for e in wrong)
 
 
-# Headers of host libraries: leaving them out loses nothing that a kernel needs.
-_HOST_HEADER = re.compile(r"(torch|ATen|c10|pybind11|Python)\b|[a-z_]+$|.*(iostream|vector|string)")
-
-
 def _missing_headers(job: _Job) -> tuple[Diagnostic, ...]:
     """CB606 for each include that does not resolve and may hold device code."""
     found: list[Diagnostic] = []
     for start, header in includes(job.source):
-        if not job.resolves(header) and not _HOST_HEADER.match(header):
+        if not job.resolves(header) and not HOST_HEADER.match(header):
             line = job.source.count(b"\n", 0, start)
             found.append(make("CB606", line_span(job.path, job.source, line), header=header))
     return tuple(found)

@@ -6,7 +6,8 @@ Fields of the file (schema 1)::
     name, source, summary          texts; `source` is relative to the contract
     adaptable    false for a kernel that lifting does not read: it is not offered to start an adaptation from
     parameters = [{name, role, type}, ...]   every argument of the kernel, by position
-    [launch]     grid (3 expressions), block (3 integers), dynamic_shared_bytes (expression or integer)
+    [launch]     grid (3 expressions), block (3 integers), dynamic_shared_bytes (expression or integer), persistent
+                 (true where CTAs take work items until none is left, so that any number of them along x is right)
     [tiles]      br, bc, stages    query rows and keys per tile, stages of the K/V ring
     [semantics]  masks (full | causal_bottom_right | causal_top_left), gqa, scale, lse (natural | log2 | none),
                  empty_rows (zero | nan | undefined)
@@ -14,11 +15,14 @@ Fields of the file (schema 1)::
     [widths]     optional, for a template over the widths: expression (the C++ name with {T}, {D} and {Dv} for the
                  template arguments), d_multiple, dv_multiple, largest: what D and Dv may be besides the instances
     [[instances]]  expression (a C++ name expression, or a plain name), dtype, head_dim (D, the width of Q and K),
-                 value_dim (Dv, the width of V and O; head_dim where it is not given)
+                 value_dim (Dv, the width of V and O; head_dim where it is not given), rows (for kernels that pack
+                 query heads: the most rows H / Hkv * Sq that it is for; any number where it is not given)
 
 Types: ``T*`` (pointer to the dtype of the instance), ``float*``, ``half*``, ``bfloat16*``, ``int32*``, ``int64*``,
 ``bool*``, ``int32``, ``int64``, ``float32``, and ``tensor_map`` with ``box = [columns, rows]`` and ``swizzle`` for a
-TMA descriptor of q, k or v (compile/tensor_maps.py). A ``workspace`` names its number of ``elements``.
+TMA descriptor of q, k or v (compile/tensor_maps.py). Roles: compile/parameters.py. A ``workspace`` or ``scratch`` names
+its number of ``elements`` (an expression). ``optional = true`` on an operand, a scalar or a stride of an operand: null,
+or 0, where the caller gives none.
 Expressions use the sizes B, H, Hkv, Sq, Sk, D, Dv and element_bytes, integers, + - * // % and cdiv, min, max.
 """
 
@@ -31,6 +35,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..diagnostics import Diagnostic, Span, make
+from .parameters import POINTER_DTYPES, SCALAR_TYPES, SCRATCH_ROLES, Parameter, is_role
 from .size_text import SIZES, cdiv, evaluate_size
 from .tensor_maps import SWIZZLES, TENSOR_MAP, BoxShape
 
@@ -39,44 +44,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
-# Roles with a fixed name: what the argument is. The vocabulary is that of CuIR's kernel parameters.
-ROLES = {
-    "q": "pointer to Q [B, H, Sq, D]",
-    "k": "pointer to K [B, Hkv, Sk, D]",
-    "v": "pointer to V [B, Hkv, Sk, Dv]",
-    "o": "pointer to O [B, H, Sq, Dv], written",
-    "lse": "pointer to LSE [B, H, Sq], fp32, written",
-    "B": "batch size",
-    "H": "query heads",
-    "Hkv": "key/value heads",
-    "Sq": "query length",
-    "Sk": "key length",
-    "D": "head dimension",
-    "Dv": "width of V and O",
-    "group": "H / Hkv",
-    "scale": "factor of the scores, natural units",
-    "scale_log2": "scale * log2(e), for kernels that use exp2",
-    "flag:causal": "1 to mask bottom-right causally, else 0",
-    "workspace": "pointer to scratch memory, zero before the first launch and after each",
-}
-# Roles with a parameter, by their prefix.
-PREFIX_ROLES = {
-    "operand:": "pointer to an extra tensor of the spec, bound by that name (bias, slopes, sinks, ...)",
-    "scalar:": "an extra number, bound by that name (softcap, window, ...)",
-    "stride:": "elements from one index to the next: stride:<q|k|v|o|operand name>.<b|h|row|col>",
-}
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 ELEMENT_NAMES = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16"}  # in C++
-POINTER_DTYPES = {
-    "T*": None,
-    "float*": "float32",
-    "half*": "float16",
-    "bfloat16*": "bfloat16",
-    "int32*": "int32",
-    "int64*": "int64",
-    "bool*": "bool",
-}
-SCALAR_TYPES = ("int32", "int64", "float32")
 MASKS = ("full", "causal_bottom_right", "causal_top_left")
 LSE_UNITS = ("natural", "log2", "none")
 EMPTY_ROWS = ("zero", "nan", "undefined")
@@ -84,32 +53,16 @@ Widths = tuple[int, int]  # (D, Dv)
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """One kernel argument: its name in the source, its role and its type.
-
-    `box` is there for a tensor map, `elements` for a workspace.
-    """
-
-    name: str
-    role: str
-    type: str
-    box: BoxShape | None = None
-    elements: int = 0
-
-    @property
-    def is_pointer(self) -> bool:
-        """True for a device pointer."""
-        return self.type in POINTER_DTYPES
-
-
-@dataclass(frozen=True, slots=True)
 class Instance:
-    """One compiled form of the kernel: a name expression for NVRTC, the dtype of T and the widths."""
+    """One compiled form of the kernel: a name expression for NVRTC, the dtype of T, the widths, and the most rows
+    H / Hkv * Sq that it is for (0: any number).
+    """
 
     expression: str
     dtype: str
     head_dim: int
     value_dim: int
+    rows: int = 0
 
     @property
     def widths(self) -> Widths:
@@ -179,6 +132,7 @@ class Contract:
     instances: tuple[Instance, ...]
     rule: WidthRule | None = None
     adaptable: bool = True
+    persistent: bool = False
 
     @property
     def source_path(self) -> Path:
@@ -228,16 +182,17 @@ class Contract:
         """The name expressions of all instances, for ``compile_source``."""
         return tuple(instance.expression for instance in self.instances)
 
-    def instance(self, dtype: str, head_dim: int, value_dim: int | None = None) -> Instance | None:
-        """The instance for a dtype (``float16``, ``bfloat16``, ``float32``) and its widths (None: as the head
-        dimension).
+    def instance(self, dtype: str, head_dim: int, value_dim: int | None = None, rows: int = 1) -> Instance | None:
+        """The first instance for a dtype (``float16``, ``bfloat16``, ``float32``), its widths (None: as the head
+        dimension) and H / Hkv * Sq rows.
         """
         widths = (head_dim, head_dim if value_dim is None else value_dim)
-        return next((i for i in self.instances if i.dtype == dtype and i.widths == widths), None)
+        fitting = (i for i in self.instances if i.dtype == dtype and i.widths == widths)
+        return next((i for i in fitting if not i.rows or rows <= i.rows), None)
 
     def missing_instance(self, dtype: str, head_dim: int) -> Diagnostic:
         """The diagnostic for a dtype and head dimension that no instance has."""
-        available = ", ".join(f"{i.dtype} D={i.head_dim}" for i in self.instances)
+        available = ", ".join(dict.fromkeys(f"{i.dtype} D={i.head_dim}" for i in self.instances))
         return make("CB622", None, dtype=dtype, head_dim=head_dim, available=available)
 
     def launch(self, sizes: Mapping[str, int], dtype: str) -> LaunchShape:
@@ -245,6 +200,10 @@ class Contract:
         values = {**_widths(sizes), "element_bytes": DTYPE_BYTES[dtype]}
         x, y, z = (evaluate_size(text, values) for text in self.grid)
         return LaunchShape((x, y, z), self.block, evaluate_size(self.dynamic_shared_bytes, values))
+
+    def scratch(self, sizes: Mapping[str, int]) -> dict[Parameter, int]:
+        """The scratch parameters and their numbers of elements. Raises KeyError when a size they need is missing."""
+        return {p: evaluate_size(p.elements, _widths(sizes)) for p in self.parameters if p.is_scratch}
 
     def dynamic_shared(self, instance: Instance) -> int:
         """Dynamic shared bytes of `instance`, whatever the lengths. Raises KeyError when they depend on a length."""
@@ -309,17 +268,6 @@ def _size_text(value: object, field: str) -> str:
     return text
 
 
-def is_role(role: str) -> bool:
-    """True for a role of the vocabulary (`ROLES`, `PREFIX_ROLES`)."""
-    if role in ROLES:
-        return True
-    prefix, _, rest = role.partition(":")
-    if prefix == "stride":
-        tensor, _, axis = rest.rpartition(".")
-        return bool(tensor) and axis in ("b", "h", "row", "col")
-    return f"{prefix}:" in PREFIX_ROLES and rest.isidentifier()
-
-
 def _parameter(row: Mapping[str, Any], index: int) -> Parameter:
     where = f"parameters[{index}]"
     role = _get(row, where, "role", str)
@@ -330,11 +278,15 @@ def _parameter(row: Mapping[str, Any], index: int) -> Parameter:
         raise _Bad(f"{where}.type", f"{kind!r} is not one of {', '.join((*POINTER_DTYPES, *SCALAR_TYPES, TENSOR_MAP))}")
     if kind == TENSOR_MAP:
         return Parameter(_get(row, where, "name", str), role, kind, _box(row, where, role))
-    pointer_role = role in ("q", "k", "v", "o", "lse", "workspace") or role.startswith("operand:")
+    pointer_role = role in ("q", "k", "v", "o", "lse", *SCRATCH_ROLES) or role.startswith("operand:")
     if pointer_role != (kind in POINTER_DTYPES):
         raise _Bad(f"{where}.type", f"role {role} is {'a pointer' if pointer_role else 'a number'}, {kind} is not")
-    elements = _get(row, where, "elements", int) if role == "workspace" else 0
-    return Parameter(_get(row, where, "name", str), role, kind, elements=elements)
+    elements = _get(row, where, "elements", (int, str)) if role in SCRATCH_ROLES else ""
+    elements = _size_text(elements, f"{where}.elements") if role in SCRATCH_ROLES else ""
+    optional = _get(row, where, "optional", bool, False)
+    if optional and not role.startswith(("operand:", "scalar:", "stride:")):
+        raise _Bad(f"{where}.optional", f"every launch has {role}")
+    return Parameter(_get(row, where, "name", str), role, kind, None, elements, optional)
 
 
 def _box(row: Mapping[str, Any], where: str, role: str) -> BoxShape:
@@ -351,7 +303,8 @@ def _instance(row: Mapping[str, Any], index: int) -> Instance:
     where = f"instances[{index}]"
     dtype = _one_of(_get(row, where, "dtype", str), tuple(DTYPE_BYTES), f"{where}.dtype")
     head_dim = _get(row, where, "head_dim", int)
-    return Instance(_get(row, where, "expression", str), dtype, head_dim, _get(row, where, "value_dim", int, head_dim))
+    value_dim = _get(row, where, "value_dim", int, head_dim)
+    return Instance(_get(row, where, "expression", str), dtype, head_dim, value_dim, _get(row, where, "rows", int, 0))
 
 
 def _rule(table: Mapping[str, Any]) -> WidthRule | None:
@@ -406,6 +359,7 @@ def _build(table: Mapping[str, Any], path: str) -> Contract:
         instances=tuple(_instance(row, i) for i, row in enumerate(_items(table, "", "instances", dict))),
         rule=_rule(table),
         adaptable=_get(table, "", "adaptable", bool, True),
+        persistent=_get(launch, "launch", "persistent", bool, False),
     )
 
 

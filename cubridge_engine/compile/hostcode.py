@@ -25,7 +25,10 @@ _DEVICE_WORDS = frozenset((b"__global__", b"__device__", b"__constant__", b"__sh
 _KEPT_DECLARATIONS = frozenset(
     (b"using", b"typedef", b"static_assert", b"struct", b"class", b"union", b"enum", b"namespace", b"const", b"friend")
 )
+# Headers of host libraries: leaving them out loses nothing that a kernel needs.
+HOST_HEADER = re.compile(r"(torch|ATen|c10|pybind11|Python)\b|[a-z_]+$|.*(iostream|vector|string)")
 _WORD = re.compile(rb"[A-Za-z_]\w*")
+_ALIGNAS = re.compile(rb"\balignas\s*\(\s*\)")  # of a struct: no function's parentheses
 _PAIRS = {ord("("): ord(")"), ord("["): ord("]"), ord("{"): ord("}")}
 
 
@@ -112,7 +115,7 @@ def _items(text: bytes, start: int, end: int) -> list[_Item] | None:
             close = _closing(text, index)
             if close is None:
                 return None
-            head = _outer(_without_template(text[begin:index]))
+            head = _ALIGNAS.sub(b"", _outer(_without_template(text[begin:index])))
             words = _WORD.findall(head)
             if b"namespace" in words[:2] or words == [b"extern"]:
                 inner = _items(text, index + 1, close)

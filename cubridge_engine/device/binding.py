@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compile.contract import POINTER_DTYPES, Contract, Parameter
+from ..compile.contract import Contract
+from ..compile.parameters import POINTER_DTYPES, Parameter
 from ..compile.size_text import evaluate_size
 from ..compile.tensor_maps import MapShape, map_shape
 from ..diagnostics import Diagnostic, make
@@ -76,6 +77,12 @@ class _Values:
                 if hasattr(table.get(key), "data_ptr"):
                     return table[key]
         raise _Refused(make("CB645", None, name=parameter.name, role=parameter.role))
+
+    def has(self, parameter: Parameter) -> bool:
+        """Whether the caller gives a value, or the tensor whose stride it is."""
+        kind, _, name = parameter.role.partition(":")
+        keys = {parameter.name, parameter.role, name, name.rpartition(".")[0] if kind == "stride" else name}
+        return any(table.get(key) is not None for key in keys for table in (self.tensors, self.bindings))
 
     def checked(self, parameter: Parameter) -> Any:
         """The tensor of a pointer parameter, refused where the kernel would read something else from it."""
@@ -149,6 +156,8 @@ def _fits(parameter: Parameter, value: int | float) -> bool:
 
 
 def _argument(values: _Values, parameter: Parameter) -> Argument:
+    if parameter.optional and not values.has(parameter):
+        return Argument(parameter.name, parameter.type, 0)
     if parameter.is_pointer or parameter.box is not None:
         tensor = values.checked(parameter)
         if parameter.box is not None:
@@ -173,7 +182,7 @@ def bind_arguments(
     `tensors` holds torch tensors q, k, v, o of shape [B, heads, length, D] (any strides: pass a transposed view of
     BSHD) and lse [B, H, Sq]; `sizes` defaults to what q and k say. `bindings` gives the rest by parameter name, by
     role, or by the role's name: ``scale`` (natural units; scale_log2 follows from it), ``causal``, tensors, scalars.
-    A workspace is a tensor of zeros under the parameter's name.
+    A workspace is a tensor of zeros under the parameter's name; an optional argument without a value is null, or 0.
     """
     dtype = dtype_name(tensors["q"])
     values = _Values(contract, dtype, tensors, sizes or sizes_of(tensors), bindings or {})

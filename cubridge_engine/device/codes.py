@@ -43,6 +43,22 @@ ROWS = {
         "Use a smaller tile, fewer stages or a smaller head dimension.",
     ),
     "CB649": Row(E, "The argument {name} is {value}, which does not fit {type}.", "Use smaller sizes or strides."),
+    "CB650": Row(
+        E,
+        "`cubridge bench` needs a CUDA device: {reason}.",
+        "Run it on a machine with an NVIDIA GPU, its driver, and a torch that is built for CUDA.",
+    ),
+    "CB651": Row(
+        E,
+        "The spec or the kernel does not take this problem: {reason}.",
+        "Choose sizes that both take with --shape, for example --shape B=4,H=32,S=4096.",
+    ),
+    "CB652": Row(
+        E,
+        "The kernel's result is wrong: an error of {error:.2e} where {limit:.0e} is accepted; it was not timed.",
+        "`cubridge verify` says where kernel and spec differ.",
+    ),
+    "CB653": Row(E, "The kernel cannot be run: {reason}.", "`cubridge verify` says more about a kernel that fails."),
 }
 
 register(ROWS)

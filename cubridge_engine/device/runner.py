@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..compile import Compiled, Contract, Instance, LaunchShape, parse_arch
-from ..compile.contract import POINTER_DTYPES
+from ..compile.parameters import POINTER_DTYPES
 from ..diagnostics import Diagnostic, make
 from .binding import Argument, bind_arguments, dtype_name, sizes_of
 from .driver import MEMORY_FAULTS, CudaError, DeviceInfo, Driver, load_driver
@@ -61,14 +61,17 @@ class Runner:
     def repeatedly(self, kernel: str, shape: LaunchShape, arguments: Sequence[Argument]) -> Callable[[], None]:
         """A function that launches `kernel` with these arguments on torch's current stream and does not wait.
 
-        For measuring: nothing is checked again. It raises CudaError, as this does for an unknown kernel.
+        For measuring: nothing is checked again. It raises CudaError, as this does for an unknown kernel. The function
+        keeps the arguments' tensors alive.
         """
         import torch
 
         function = self._function(self.compiled.lowered.get(kernel, kernel))
-        values = [self._value(argument) for argument in arguments]
+        # A value is a bare address: without its argument, torch would give the memory to another tensor.
+        bound = [(argument, self._value(argument)) for argument in arguments]
 
         def start() -> None:
+            values = [value for _, value in bound]
             stream = int(torch.cuda.current_stream(self.device.index).cuda_stream)
             self._driver.launch(function, shape.grid, shape.block, shape.dynamic_shared_bytes, stream, values)
 
@@ -94,13 +97,19 @@ class Runner:
         return None
 
     def run(
-        self, contract: Contract, instance: Instance, tensors: Mapping[str, Any], bindings: Mapping[str, Any]
+        self,
+        contract: Contract,
+        instance: Instance,
+        tensors: Mapping[str, Any],
+        bindings: Mapping[str, Any],
+        sizes: Mapping[str, int] | None = None,
     ) -> list[Diagnostic]:
-        """Bind, launch and wait: `tensors` and `bindings` as in `bind_arguments`. An empty list when it ran."""
-        arguments, diagnostics = bind_arguments(contract, tensors, None, {**workspaces(contract), **bindings})
+        """Bind, launch and wait: tensors, sizes and bindings are as in `bind_arguments`. An empty list when it ran."""
+        sizes = sizes or sizes_of(tensors)
+        arguments, diagnostics = bind_arguments(contract, tensors, sizes, {**workspaces(contract, sizes), **bindings})
         if diagnostics:
             return diagnostics
-        shape = contract.launch(sizes_of(tensors), dtype_name(tensors["q"]))
+        shape = contract.launch(sizes, dtype_name(tensors["q"]))
         if 0 in shape.grid:  # no query row: nothing to compute, and a launch of no CTA is an error
             return []
         failed = self.launch(instance.expression, shape, arguments)
@@ -113,14 +122,13 @@ class Runner:
             self.lost = True
 
 
-def workspaces(contract: Contract) -> dict[str, Any]:
-    """Scratch tensors of zeros on the current device, by parameter name."""
+def workspaces(contract: Contract, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Scratch tensors of zeros on the current device, by parameter name. `sizes`: of the launch, where it matters."""
     import torch
 
     return {
-        p.name: torch.zeros(p.elements, dtype=getattr(torch, POINTER_DTYPES[p.type] or "float32"), device="cuda")
-        for p in contract.parameters
-        if p.role == "workspace"
+        p.name: torch.zeros(elements, dtype=getattr(torch, POINTER_DTYPES[p.type] or "float32"), device="cuda")
+        for p, elements in contract.scratch(sizes or {}).items()
     }
 
 

@@ -54,6 +54,7 @@ class ScoreSite:
         str | None
     )  # source text of the factor S -> natural * log2(e), e.g. 'scale_log2'; None when S is natural already
     span: Span
+    declarations: tuple[str, ...] = ()  # statements that the nest needs and that are not in scope at `offset`
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class LoopSite:
     prologue: tuple[TileIndexUse, ...]
     names: Names  # in scope at hi_definition_end
     walk: WalkSite | None = None  # None: the text cannot be made to take its tiles from a list
+    counts_keys: bool = False  # `hi_name` is the key behind the last; an item has at least one tile, so lo stays below
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,18 @@ class SignatureSite:
 
 
 @dataclass(frozen=True, slots=True)
+class CarrierSite:
+    """A struct that brings sizes to functions and methods: offset after its last member and the indentation there,
+    offset after the last value that the kernel's body gives it, and how the functions spell it (``p.``).
+    """
+
+    members: int
+    indent: str
+    values: int
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class PageProduct:
     """One ``row * stride`` by which rows of K or V are addressed: its span, both texts, the enclosing statement (None
     where no other can stand before it) and where the block begins that it is in, and the function ('' for the kernel).
@@ -279,3 +293,4 @@ class Anchors:
     setup_names: Names = Names()
     softmax: SoftmaxSite | None = None  # None: a step of it is not in the kernel's own body
     pages: PageSite | None = None  # None: how rows of K and V are addressed was not found
+    carrier: CarrierSite | None = None  # None: the sites are in the kernel's own body, where parameters are in scope

@@ -60,35 +60,55 @@ def kernel_mask(kernel: Kernel, sizes: Mapping[str, int], values: Mapping[str, A
     return KernelMask(tiles, tuple(ranges))
 
 
+def first_keys(kernel: Kernel, env: Mapping[str, Any], tensors: Mapping[str, Array] | None = None) -> tuple[int, ...]:
+    """The first key of the tile of each trip that a CTA makes: which tiles it visits, in order.
+
+    `env` holds the sizes, the parameters and ``b h hk q0 qt``, `tensors` what the program reads to know its tiles.
+    Raises UnboundName for what neither holds.
+    """
+    here = dict(env)
+    loop = _before_loop(kernel.body, here, tensors or {})
+    if loop is None:
+        return ()
+    return tuple(
+        _first_key(loop, {**here, loop.iv: t}, kernel, tensors or {}) for t in _trips(loop, here, tensors or {})
+    )
+
+
 def _visited(kernel: Kernel, env: dict[str, Any]) -> Range:
     """The keys of the loop's first to last tile. `env` gets the values that the prologue makes."""
-    loop = _before_loop(kernel.body, env)
+    loop = _before_loop(kernel.body, env, {})
     if loop is None:
         return 0, int(env["Sk"])
-    trips = range(int(evaluate(loop.lo, env)), int(evaluate(loop.hi, env)), loop.step)
+    trips = _trips(loop, env, {})
     if not trips:
         return 0, 0
-    starts = [_first_key(loop, {**env, loop.iv: trip}, kernel) for trip in (trips[0], trips[-1])]
+    starts = [_first_key(loop, {**env, loop.iv: trip}, kernel, {}) for trip in (trips[0], trips[-1])]
     return min(starts), min(max(starts) + kernel.Bc, int(env["Sk"]))
 
 
-def _first_key(loop: For, env: dict[str, Any], kernel: Kernel) -> int:
+def _trips(loop: For, env: Mapping[str, Any], tensors: Mapping[str, Array]) -> range:
+    return range(int(evaluate(loop.lo, env, tensors)), int(evaluate(loop.hi, env, tensors)), loop.step)
+
+
+def _first_key(loop: For, env: dict[str, Any], kernel: Kernel, tensors: Mapping[str, Array]) -> int:
     """The first key of a trip's tile: what the body calls kv0."""
     for op in loop.body:
         if isinstance(op, Let):
-            env[op.name] = int(evaluate(op.value, env))
+            env[op.name] = int(evaluate(op.value, env, tensors))
         if "kv0" in env:
             return int(env["kv0"])
     return int(env[loop.iv]) * kernel.Bc
 
 
-def _before_loop(body: tuple[Op, ...], env: dict[str, Any]) -> For | None:
+def _before_loop(body: tuple[Op, ...], env: dict[str, Any], tensors: Mapping[str, Array]) -> For | None:
     """Evaluate names and conditions up to the loop over KV tiles, which is returned."""
     for op in body:
         if isinstance(op, Let):
-            env[op.name] = np.asarray(evaluate(op.value, env)).flat[0].item()
+            env[op.name] = np.asarray(evaluate(op.value, env, tensors)).flat[0].item()
         elif isinstance(op, If):
-            found = _before_loop(op.body if evaluate(op.cond, env) else op.orelse, env)
+            branch = op.body if evaluate(op.cond, env, tensors) else op.orelse
+            found = _before_loop(branch, env, tensors)
             if found is not None:
                 return found
         elif isinstance(op, For) and op.role == "kv_loop":

@@ -20,6 +20,8 @@ TASKS: dict[str, str] = {
     "lift": "cubridge_engine.pipeline.tasks:lift",
     "read_spec": "cubridge_engine.pipeline.tasks:read_spec",
     "spec_mask": "cubridge_engine.pipeline.tasks:spec_mask",
+    "export": "cubridge_engine.pipeline.tasks:export",
+    "bench": "cubridge_engine.pipeline.tasks:bench",
     "propose_question": "cubridge_engine.propose.asking:question",
     "propose_attempt": "cubridge_engine.propose.attempt:attempt",
     "warm_up": "cubridge_engine.jobs.tasks:warm_up",

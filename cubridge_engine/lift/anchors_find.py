@@ -8,7 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnostics import Span
-from ..ir.anchors import Anchors, ElementNest, EpilogueSite, HeadSite, LoopSite, MaskSite, Names, ScoreSite, StateSite
+from ..ir.anchors import (
+    Anchors,
+    CarrierSite,
+    ElementNest,
+    EpilogueSite,
+    HeadSite,
+    LoopSite,
+    MaskSite,
+    Names,
+    ScoreSite,
+    StateSite,
+)
 from ..ir.expr import Var
 from ..ir.nodes import Kernel, LaneReduce, Score
 from . import anchors_fused, anchors_softmax, interface_sites, tree, units
@@ -392,10 +403,17 @@ class Finder(ElementTexts):
         key = (following.start, following.end)
         return offset, tree.indent_at(self.source, following.start), names_at(self.e, self.kernel, key)
 
+    def carrier(self) -> CarrierSite | None:
+        """None: what is in scope in the kernel's body needs no carrier."""
+        return None
+
 
 def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchors:
     """All anchors of the kernel."""
-    f = Finder(e, chosen, definition, kernel)
+    from .anchors_methods import MethodFinder  # a finder itself
+
+    in_methods = e.machine.work is not None and e.kv_loop is not None and e.kv_loop.place.callee is not None
+    f = (MethodFinder if in_methods else Finder)(e, chosen, definition, kernel)
     masks = f.masks()
     offset, indent, names = f.setup()
     return Anchors(
@@ -413,6 +431,7 @@ def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchor
         setup_names=names,
         softmax=anchors_softmax.site(f),
         pages=page_site(f),
+        carrier=f.carrier(),
     )
 
 

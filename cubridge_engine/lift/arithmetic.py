@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .machine import Machine, value_kind
-from .values import UNDEFINED, Node, NotUnderstood, Poly, Ptr, Value, same
+from .values import UNDEFINED, Node, NotUnderstood, Poly, Ptr, Value, non_negative, same
 
 _INT_OPS = {"&": "bitand", "|": "bitor", "^": "bitxor", "<<": "shl", ">>": "shr"}
 
@@ -126,6 +126,8 @@ def compare(m: Machine, op: str, a: Value, b: Value) -> Value:
         difference = m.store.add(a, b, -1)
         if isinstance(difference, int):
             return bool(_NUMPY_COMPARE[op](difference, 0))
+        if op in ("lt", "ge") and b == 0 and _is_coordinate(a):
+            return op == "ge"
         numbers = difference.numeric() if isinstance(difference, Poly) else None
         if numbers is not None:
             decided = _NUMPY_COMPARE[op](numbers, 0)
@@ -134,6 +136,12 @@ def compare(m: Machine, op: str, a: Value, b: Value) -> Value:
     if value_kind(a) == "bool" and isinstance(b, bool | int) and op in ("eq", "ne"):
         return a if bool(b) == (op == "eq") else negate(m, a)
     return m.store.node(op, (a, b), kind="bool")
+
+
+def _is_coordinate(value: Value) -> bool:
+    """A tile or head of a persistent CTA's item, times a size: not negative."""
+    items = value.atoms() if isinstance(value, Poly) else {value}
+    return non_negative(value) and all(isinstance(n, Node) and n.op == "block" and "_item" in n.data for n in items)
 
 
 def negate(m: Machine, value: Value) -> Value:

@@ -10,7 +10,9 @@ from . import arithmetic, hopper, places, reinterpreted
 from .machine import Machine
 from .syntax import Syn
 from .trace import AsyncCopy, Sync
-from .values import UNDEFINED, NotUnderstood, Ptr, Value
+from .values import UNDEFINED, NotUnderstood, Poly, Ptr, Value
+
+_SPECIAL = {f"%%tid.{axis}": axis for axis in "xyz"}
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Instruction:
         """The value of an operand."""
         if text.startswith("%") and text[1:].isdigit():
             return self.values[int(text[1:])]
+        if text in _SPECIAL:
+            return self.machine.thread[_SPECIAL[text]]
         if text in self.local:
             return self.local[text]
         try:
@@ -193,7 +197,16 @@ def _to_shared(i: Instruction) -> None:
 
 
 def _move(i: Instruction) -> None:
-    i.write(i.groups[0][0], i.read(i.groups[1][0]))
+    if len(i.groups[1]) == 1:
+        i.write(i.groups[0][0], i.read(i.groups[1][0]))
+        return
+    low, high = (i.read(word) for word in i.groups[1])  # two words make a long one
+    if not isinstance(high, int):
+        raise NotUnderstood("a register of two words of which the high one is not constant")
+    number = isinstance(low, int) or (isinstance(low, Poly) and low.numeric() is not None)
+    store = i.machine.store
+    joined = store.add(low, high << 32) if number else store.node("bitor", (low, high << 32), kind="int")
+    i.write(i.groups[0][0], joined)
 
 
 def _no_operation(i: Instruction) -> None:
@@ -233,6 +246,7 @@ TABLE: tuple[tuple[str, Callable[[Instruction], None]], ...] = (
     ("max", _max),
     ("setp", _setp),
     ("bar.sync", _barrier),
+    ("bar.arrive", _NOTHING),  # it lets others pass, and orders nothing that this thread reads
     ("barrier.sync", _barrier),
     ("cvta.to.shared", _to_shared),
     ("mov", _move),

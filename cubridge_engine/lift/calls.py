@@ -6,11 +6,22 @@ import math
 import re
 from typing import Any
 
-from . import arithmetic, asm_table, dispatch, expressions, intrinsics, places, statements, unsigned
+from . import (
+    arithmetic,
+    asm_table,
+    dispatch,
+    expressions,
+    intrinsics,
+    persistent,
+    places,
+    statements,
+    structs,
+    unsigned,
+)
 from .ctypes_table import TYPES, stars
-from .machine import MAX_DEPTH, Definition, Frame, Machine, Scope, value_kind
+from .machine import MAX_DEPTH, Definition, Frame, Machine, Scope, copied, value_kind
 from .syntax import Syn
-from .values import UNDEFINED, Cells, CType, Function, NotUnderstood, Ptr, Value
+from .values import UNDEFINED, Cells, CType, Function, NotUnderstood, Ptr, Record, Value
 
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
 _BUILTIN = {"threadIdx": "thread", "blockIdx": "block", "blockDim": "dim", "gridDim": "grid"}
@@ -23,6 +34,10 @@ def call(m: Machine, syn: Syn, scope: Scope) -> Value:
     if callee is None or arguments is None:
         raise NotUnderstood("a call without a name")
     template: Syn | None = None
+    if callee.type in ("field_expression", "qualified_identifier", "identifier"):
+        bound = _method(m, callee, scope)
+        if bound is not None:
+            return structs.call(m, bound, arguments, scope, syn)
     while callee.type == "qualified_identifier" and (inner := callee.get("name")) is not None:
         callee = inner
     if callee.type == "template_function":
@@ -75,8 +90,19 @@ def call(m: Machine, syn: Syn, scope: Scope) -> Value:
         raise NotUnderstood(f"{name} with {len(values)} arguments") from None
 
 
+def _method(m: Machine, callee: Syn, scope: Scope) -> structs.Bound | None:
+    """The method that a call names, or None."""
+    if callee.type == "field_expression":
+        return structs.method_at(m, callee, scope)
+    found = structs.static_member(m, callee, scope) if callee.type != "identifier" else scope.find(callee.text)
+    return found if isinstance(found, structs.Bound) else None
+
+
 def qualified(m: Machine, syn: Syn, scope: Scope) -> Value:
     """``ns::name`` as a value: namespaces are ignored."""
+    member = structs.static_member(m, syn, scope)
+    if isinstance(member, int | float):
+        return member
     if "numeric_limits" in syn.text:
         for word, value in (("infinity", math.inf), ("lowest", -3.4028234663852886e38), ("max", 3.4028234663852886e38)):
             if syn.text.rstrip("()").endswith(word):
@@ -128,6 +154,11 @@ def _type_arguments(m: Machine, syn: Syn, scope: Scope) -> list[Any]:
     for kid in syn.kids:
         if kid.type == "type_descriptor":
             inner = kid.get("type")
+            if inner is not None and inner.type == "qualified_identifier":
+                member = structs.static_member(m, inner, scope)
+                if member is not None:
+                    result.append(member)
+                    continue
             if inner is not None and inner.type == "type_identifier" and kid.get("declarator") is None:
                 found = scope.find(inner.text)
                 if found is None and inner.text in m.constants:
@@ -186,6 +217,8 @@ def _invoke(m: Machine, name: str, template: Syn | None, arguments: Syn, scope: 
     if not candidates:
         raise NotUnderstood(f"no {name} with {len(arguments.kids)} parameters")
     special = [d for d in candidates if "<" in d.qualified and _specialised_for(m, d, given, scope)]
+    if len(special) > 1:
+        special = [d for d in special if _extents_fit(m, d, arguments, scope)] or special
     general = [d for d in candidates if "<" not in d.qualified]
     exact = [d for d in general if len(d.params) == len(arguments.kids)] or general
     if not special and not exact:
@@ -195,7 +228,41 @@ def _invoke(m: Machine, name: str, template: Syn | None, arguments: Syn, scope: 
         raise NotUnderstood("calls nested too deeply")
     inner = Scope(m.globals, {} if special else bind_template(m, definition.template, given))
     _bind_parameters(m, definition.params, arguments, scope, inner, definition)
-    return _run(m, definition.body, inner, syn)
+    return _run(m, definition.body, inner, syn, definition.result)
+
+
+def run_method(
+    m: Machine, params: list[Syn], body: Syn, result: Syn | None, arguments: Syn, scope: Scope, outer: Scope, syn: Syn
+) -> Value:
+    """A call of a method, whose members are in `outer`."""
+    if len(m.frames) > MAX_DEPTH:
+        raise NotUnderstood("calls nested too deeply")
+    inner = Scope(outer)
+    _bind_parameters(m, params, arguments, scope, inner, None)
+    return _run(m, body, inner, syn, result)
+
+
+def _extents_fit(m: Machine, definition: Definition, arguments: Syn, scope: Scope) -> bool:
+    """True unless an array argument has other extents than its parameter: ``float (&c)[8][4]``."""
+    for param, argument in zip(definition.params, arguments.kids, strict=False):
+        found = scope.find(argument.text) if argument.type == "identifier" else None
+        sizes = _extents(param)
+        if isinstance(found, Cells | Ptr) and found.dims and sizes:
+            wanted = [dispatch.evaluate(m, s, m.globals) for s in sizes]
+            if list(found.dims) != wanted:
+                return False
+    return True
+
+
+def _extents(param: Syn) -> list[Syn]:
+    """The extents of an array parameter."""
+    sizes: list[Syn] = []
+    d = param.get("declarator")
+    while d is not None:
+        if d.type == "array_declarator" and (size := d.get("size")) is not None:
+            sizes.insert(0, size)
+        d = d.get("declarator") or next((k for k in d.kids if "declarator" in k.type), None)
+    return sizes
 
 
 def _specialised_for(m: Machine, definition: Definition, given: list[Any], scope: Scope) -> bool:
@@ -227,8 +294,8 @@ def _invoke_lambda(m: Machine, function: Function, arguments: Syn, scope: Scope,
     return _run(m, body, inner, syn)
 
 
-def _run(m: Machine, body: Syn, scope: Scope, syn: Syn) -> Value:
-    frame = Frame(syn, len(m.path))
+def _run(m: Machine, body: Syn, scope: Scope, syn: Syn, declared: Syn | None = None) -> Value:
+    frame = Frame(syn, len(m.path), result=(declared, scope) if declared is not None else None)
     m.frames.append(frame)
     outer = m.statement
     try:
@@ -238,8 +305,11 @@ def _run(m: Machine, body: Syn, scope: Scope, syn: Syn) -> Value:
         m.statement = outer
     result: Value = None
     for condition, value in reversed(frame.returned):
-        result = value if result is None or condition is True else m.select(condition, value, result)
-    return result
+        if isinstance(value, Record) and isinstance(result, Record) and condition is not True:
+            result = structs.choose(m, condition, value, result)
+        else:
+            result = value if result is None or condition is True else m.select(condition, value, result)
+    return persistent.drawn(m, result, body) if m.producing and isinstance(result, Record) else result
 
 
 def _bind_parameters(
@@ -253,6 +323,9 @@ def _bind_parameters(
             if default is None:
                 raise NotUnderstood(f"a call without the argument {name}")
             value: Value = dispatch.evaluate(m, default, m.globals)
+        elif (record := structs.record_at(m, arguments.kids[at], scope)) is not None and not stars(declarator):
+            inner.names[name] = record if _is_reference(declarator) else copied(m, record)
+            continue
         elif _is_reference(declarator):
             argument = arguments.kids[at]
             try:
@@ -266,6 +339,9 @@ def _bind_parameters(
             value = dispatch.evaluate(m, argument, scope)
         else:
             value = dispatch.evaluate(m, arguments.kids[at], scope)
+        if isinstance(value, Record):
+            inner.names[name] = value
+            continue
         _deduce(m, definition, param, inner, _type_of_value(value), value.dims if isinstance(value, Ptr) else ())
         ctype = places.read_type(m, kind, inner) if kind is not None else TYPES["auto"]
         levels = stars(declarator)
@@ -296,13 +372,7 @@ def _deduce(
     kind = param.get("type")
     if kind is not None and kind.text in names and kind.text not in inner.names:
         inner.names[kind.text] = CType(ctype.name, ctype.size, ctype.kind, 0, ctype.signed)
-    sizes: list[Syn] = []
-    d = param.get("declarator")
-    while d is not None:
-        if d.type == "array_declarator" and (size := d.get("size")) is not None:
-            sizes.insert(0, size)
-        d = d.get("declarator") or next((k for k in d.kids if "declarator" in k.type), None)
-    for size, extent in zip(sizes, dims, strict=False):
+    for size, extent in zip(_extents(param), dims, strict=False):
         if size.type == "identifier" and size.text in names and size.text not in inner.names:
             inner.names[size.text] = extent
 

@@ -21,7 +21,7 @@ def evaluate(m: Machine, syn: Syn, scope: Scope) -> Value:
     if m.overrides and (syn.start, syn.end) in m.overrides:
         return m.overrides[(syn.start, syn.end)]
     value = rule(m, syn, scope)
-    if syn.type in _NOTED and len(m.frames) == 1 and not m.rehearsal:
+    if syn.type in _NOTED and (len(m.frames) == 1 or m.deep) and m.noting and not m.rehearsal:
         key = (syn.start, syn.end)
         if key in m.noted:
             m.noted_again.setdefault(key, value)

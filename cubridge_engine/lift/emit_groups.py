@@ -86,7 +86,10 @@ def _store_object(e: Emission, item: MemoryStore) -> tuple[Any, Any] | None:
 
 def row_jobs(e: Emission, items: list[Any]) -> list[Job]:
     cells: dict[tuple[int, int], list[Assign]] = {}
+    chains = _chains(e, items) if e.machine.rotation is not None else set[int]()
     for item in items:
+        if isinstance(item, Assign) and item.cells.oid in chains:
+            continue
         if isinstance(item, Assign) and item.cells.oid not in e.objects and _is_row_event(e, item):
             cells.setdefault((item.cells.oid, item.index), []).append(item)
     groups = _group_rows(e, cells)
@@ -104,6 +107,48 @@ def row_jobs(e: Emission, items: list[Any]) -> list[Job]:
         for step in steps:
             jobs.append(_row_job(e, box, bool(name), step, events))
     return jobs
+
+
+def _chains(e: Emission, items: list[Any]) -> set[int]:
+    """Arrays whose elements are chains of one reduction, joined at its end: ``part[0] + part[1]``."""
+    own = [x for x in items if isinstance(x, Assign)]
+    made = {x.version.uid: x for x in own}
+    users: dict[int, set[tuple[str, int]]] = {}
+    for event in own:
+        for node in walk_inside(event.value, made):
+            users.setdefault(node[0], set()).add((node[1], event.cells.oid))
+    last: dict[tuple[int, int], Assign] = {}
+    for event in own:
+        if event.cells.dims and len(event.cells.values) > 1 and event.cells.oid not in e.objects:
+            last[(event.cells.oid, event.index)] = event
+    found: dict[int, list[bool]] = {}
+    for (oid, _), event in last.items():
+        value = event.value
+        uses = users.get(event.version.uid, set())
+        joined = isinstance(value, Node) and value.op in ("add", "max") and len(uses) == 1
+        use = next(iter(uses)) if joined else ("", oid)
+        found.setdefault(oid, []).append(joined and isinstance(value, Node) and use[0] == value.op and use[1] != oid)
+    pairs = {oid for oid, good in found.items() if all(good)}
+    return {
+        oid
+        for oid in pairs
+        if all(_is_row_event(e, x) for x in own if x.cells.oid == oid and x is last[(oid, x.index)])
+    }
+
+
+def walk_inside(value: Value, made: dict[int, Assign]) -> list[tuple[int, str]]:
+    """(version, operation on it) of the versions that a value uses directly."""
+    found: list[tuple[int, str]] = []
+    stack: list[Any] = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Node) and node.uid not in made:
+            for arg in node.args:
+                if isinstance(arg, Node) and arg.uid in made:
+                    found.append((arg.uid, node.op))
+                else:
+                    stack.append(arg)
+    return found
 
 
 def _row_job(e: Emission, box: list[str], is_state: bool, step: emit_rows.RowStep, events: list[Any]) -> Job:

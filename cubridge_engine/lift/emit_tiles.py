@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from ..ir.expr import NEG_INF, Call, Const, Expr, Var, free_vars, walk
 from ..ir.nodes import Alloc, Copy, Fill, LoadTile, Map, Mask, Mma, Op, Origin, Score, StoreRow, StoreTile
 from ..ir.simplify import simplify
-from . import addresses, linear
+from . import addresses, exchanges, linear
 from .addresses import MemoryError_
 from .rewrite import NotExpressible
 from .shape_types import Contraction, Element, Row, Tile, look
@@ -279,13 +282,17 @@ def store_output(e: Emission, events: list[MemoryStore], obj: TileObject | None)
         if not isinstance(shift, int):
             raise NotExpressible("output rows of another tile than Q's")
         rows = access.row + shift
-        for k, part in enumerate(parts):
+        for origin_of, column in _stored(e, parts, access.column):
+            part, where = origin_of.value, origin_of.holders
             info = e.shapes.info(part)
-            if info is None:
-                info = Tile("d", rows, access.column + k)
-            if not isinstance(info, Tile) or not (info.i == rows).all() or not (info.c == access.column + k).all():
+            if info is None and where.all():
+                info = Tile("d", rows, column)
+            from_ = origin_of.source[where]
+            if not isinstance(info, Tile) or not (
+                (info.i[from_] == rows[where]).all() and (info.c[from_] == column[where]).all()
+            ):
                 raise NotExpressible("an output element that is stored at another row or column")
-            covered.update((info.i * 4096 + info.c).tolist())
+            covered.update((rows[where] * 4096 + column[where]).tolist())
             tiles.append(info)
             values.append(part)
     if len(covered) != e.problem.Br * e.problem.Dv:
@@ -303,6 +310,23 @@ def store_output(e: Emission, events: list[MemoryStore], obj: TileObject | None)
         e.steps.setdefault("normalise", origin)
     e.sites.append(("store_o", (op, events[0])))
     assert element
+
+
+def _stored(e: Emission, parts: list[Value], first: Any) -> list[tuple[Any, Any]]:
+    """Each stored element, with the threads that store it, whose it was, and its column."""
+    found: list[tuple[Any, Any]] = []
+    threads = e.machine.store.threads
+    column = first
+    for part in parts:
+        exchanged = exchanges.origins(e.machine.store, part)
+        own = exchanges.Origin(part, np.ones(threads, bool), np.arange(threads))  # type: ignore[arg-type]
+        width = 1
+        for origin in exchanged or [own]:
+            halves = store_parts(origin.value) if exchanged else [part]
+            width = len(halves)
+            found += [(dataclasses.replace(origin, value=half), column + k) for k, half in enumerate(halves)]
+        column = column + width
+    return found
 
 
 def store_parts(value: Value) -> list[Value]:

@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from . import calls, causes, unsigned
+from . import calls, causes, persistent, structs, unsigned
 from .arithmetic import arithmetic, as_int, boolean, float_op, logical, negate
 from .ctypes_table import OTHER, TYPES, VECTORS
 from .dispatch import TABLE, Rule, evaluate
 from .machine import Machine, Scope, value_kind
 from .places import FIELDS, assign, cast, child, component, load, place, read_type, to_type, type_named
 from .syntax import Syn
-from .values import Cells, CType, Function, NotUnderstood, Ptr, Value
+from .values import Cells, CType, Function, NotUnderstood, Ptr, Record, Value
 
 _NAMED: dict[str, Value] = {
     "INFINITY": math.inf,
@@ -150,11 +150,25 @@ def _conditional(m: Machine, syn: Syn, scope: Scope) -> Value:
 def _assignment(m: Machine, syn: Syn, scope: Scope) -> Value:
     op = syn.op
     value = evaluate(m, child(syn, "right"), scope)
+    if isinstance(value, Record):
+        return _assign_record(m, child(syn, "left"), value, scope)
     target, field = place(m, child(syn, "left"), scope)
     if op != "=":
         value = arithmetic(m, op[:-1], load(m, target, field), value)
     assign(m, target, field, value, syn)
     return load(m, target, field) if target.space == "local" else value
+
+
+def _assign_record(m: Machine, left: Syn, value: Record, scope: Scope) -> Value:
+    pointer = structs.pointer_at(m, left, scope)
+    if pointer is not None:
+        persistent.publish(m, pointer, value)
+        return value
+    target = structs.record_at(m, left, scope)
+    if target is None:
+        raise NotUnderstood(f"`{left.text[:40]}` as the target of a struct")
+    structs.assign(m, target, value)
+    return target
 
 
 def _update(m: Machine, syn: Syn, scope: Scope) -> Value:
@@ -172,15 +186,23 @@ def _pointer(m: Machine, syn: Syn, scope: Scope) -> Value:
             base = TYPES[VECTORS[target.ctype.name][0]]
             return Ptr(target.space, target.root, m.store.add(target.offset, FIELDS[field] * base.size), base)
         return target
+    record = structs.record_at(m, syn, scope)
+    if record is not None:
+        return record
     target, field = place(m, syn, scope)
     return load(m, target, field)
 
 
 def _place_value(m: Machine, syn: Syn, scope: Scope) -> Value:
+    if syn.type == "subscript_expression" and (record := structs.record_at(m, syn, scope)) is not None:
+        return record
     if syn.type == "field_expression":
         special = calls.builtin_field(m, syn, scope)
         if special is not None:
             return special
+        member = structs.member_at(m, syn, scope)
+        if isinstance(member, Record):
+            return member
         argument = child(syn, "argument")
         if argument.type not in (
             "identifier",

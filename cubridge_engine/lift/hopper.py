@@ -21,7 +21,7 @@ from .addresses import Ints, MemoryError_, identity, split_uniform
 from .machine import Machine
 from .map_unknowns import unknown
 from .trace import BoxCopy, BoxGroup, Sync
-from .values import Cells, CType, Node, NotUnderstood, Ptr, Store, Value
+from .values import Cells, CType, Node, NotUnderstood, Ptr, Store, Value, same
 
 if TYPE_CHECKING:
     from .asm_table import Instruction
@@ -55,6 +55,8 @@ def wait(i: Instruction) -> None:
     m = i.machine
     number = m.in_flight.number(m.store, _shared(i.read(i.groups[1][0])))
     i.local[i.groups[0][0]] = True
+    if m.rotation is not None and not m.rotation.waits(number):
+        return
     m.record(Sync(m.next_order(), m.place(), "wait", signal=number))
 
 
@@ -85,6 +87,8 @@ def tma(i: Instruction) -> None:
     rest = tuple(p for p, known in zip(m.predicates, masks, strict=True) if known is None)
     position = int(source.data)
     column, row, head, batch = coordinates
+    row = _with_rows(m, row)
+    head = _as_remainder(m.store, head)
     offset: Value = column
     for index, axis in ((row, 0), (head, 1), (batch, 2)):
         offset = m.store.add(offset, m.store.mul(index, unknown(m.store, position, axis)))
@@ -102,6 +106,28 @@ def tma(i: Instruction) -> None:
     if not m.rehearsal:
         group.copies += 1
     m.record(event)
+
+
+def _with_rows(m: Machine, row: Value) -> Value:
+    """``rows > 0 ? row : elsewhere``: of a tensor without rows every box is zeros, wherever it is read. `rows` must be
+    the length of the tensor; `lifting.read_problem` asks for that.
+    """
+    if isinstance(row, Node) and row.op == "select" and isinstance(test := row.args[0], Node) and test.op == "gt":
+        size, zero = test.args
+        if zero == 0 and isinstance(size, Node) and size.op == "param" and isinstance(row.args[2], int):
+            m.row_counts.add(size)
+            return row.args[1]
+    return row
+
+
+def _as_remainder(store: Store, value: Value) -> Value:
+    """``a - a / b * b`` as ``a % b``."""
+    for node in store.poly(value).atoms():
+        if node.op == "tdiv" and len(node.args) == 2:
+            rest = store.add(value, store.mul(node, node.args[1]))
+            if same(rest, node.args[0]):
+                return store.remainder(node.args[0], node.args[1], floor=False)
+    return value
 
 
 def pieces(store: Store, threads: int, event: BoxCopy) -> Iterator[tuple[Value, Value, Value]]:
@@ -146,6 +172,11 @@ def wgmma(i: Instruction) -> None:
         raise NotUnderstood("a product of less than a warpgroup")
     transposed = flags[-1] == 1
     a = tuple(i.read(x) for x in i.groups[1]) if registers else _fragment_a(m, i.read(i.groups[1][0]))
+    if m.rotation is not None:
+        inputs = [i.read(x) for x in i.groups[1]] if registers else []
+        executed, keep = m.rotation.product(i.target(i.groups[0][0]), inputs, i.read(i.groups[2][0]), keep)
+        if not executed:
+            return
     operand = _Operand.of(m, i.read(i.groups[2][0]))
     results: list[Value] = []
     for block in range(columns // 8):
@@ -174,6 +205,8 @@ def wait_products(i: Instruction) -> None:
     if not isinstance(pending, int):
         raise NotUnderstood("wgmma.wait_group with a count that is not constant")
     for target, value in i.machine.in_flight.finish(pending):
+        if i.machine.raw is not None and isinstance(target.offset, int):
+            i.machine.raw[(target.root.oid, target.offset)] = value
         places.assign(i.machine, target, None, value, i.syn)
 
 

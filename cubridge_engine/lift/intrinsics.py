@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from . import arithmetic, conditions, places, reinterpreted
 from .machine import Machine, value_kind
 from .trace import Sync
-from .values import NotUnderstood, Ptr, Value
+from .values import Node, NotUnderstood, Poly, Ptr, Value
 
 Rule = Callable[[Machine, list[Value]], Value]
 
@@ -75,8 +77,27 @@ def _shuffle(m: Machine, a: list[Value]) -> Value:
     if numbers is None or (len(a) > 3 and a[3] != 32):
         raise NotUnderstood("a shuffle whose source lane is not known")
     source = numbers % 32
+    if isinstance(a[1], int | float) or (isinstance(a[1], Node | Poly) and a[1].uniform):
+        return a[1]  # every lane has the same value
+    known = conditions.numbers(m.store, a[1])
+    if known is not None:
+        lanes = np.arange(len(known))
+        return m.store.array(known[lanes - lanes % 32 + source])
     data = int(source[0]) if (source == source[0]).all() else tuple(source.tolist())
     return m.store.node("shfl", (a[1],), ("lane", data), value_kind(a[1]))
+
+
+def _ticket(m: Machine, a: list[Value]) -> Value:
+    """An atomic by which a persistent producer gets its next item; consumers compute nothing with atomics."""
+    if not m.producing or not isinstance(a[0], Ptr) or a[0].space != "global":
+        raise NotUnderstood("an atomic operation other than a producer's for its next item")
+    return m.store.fresh("ticket", (), a[0].root, "int", True)
+
+
+def _vote(m: Machine, a: list[Value]) -> Value:
+    if a[0] not in (0xFFFFFFFF, -1):
+        raise NotUnderstood("a vote of a part of a warp")
+    return m.store.node("vote", (arithmetic.boolean(m, a[1]),), "any", "bool")
 
 
 def _round(op: str) -> Rule:
@@ -177,6 +198,9 @@ TABLE: dict[str, Rule] = {
     "__shfl_down_sync": _shuffle_down,
     "__shfl_sync": _shuffle,
     "__cvta_generic_to_shared": _to_shared,
+    "__any_sync": _vote,
+    "atomicAdd": _ticket,
+    "atomicExch": _ticket,
     "__ldg": _ldg,
     "__fmaf_rn": _fma,
     "fmaf": _fma,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import calls, places, statements
+from . import calls, places, rotation, statements
 from .ctypes_table import stars
 from .machine import Definition, Frame, Machine, OutOfBudget, Scope, Stopped
 from .syntax import Syn
@@ -40,6 +40,7 @@ def run_kernel(m: Machine, definition: Definition, template: Mapping[str, Any]) 
     m.frames.append(Frame(None))
     try:
         statements.execute(m, definition.body, scope)
+        rotation.check_behind(m)
     except Stopped:
         return
     except OutOfBudget:

@@ -12,7 +12,7 @@ from ..ir.anchors import Anchors
 from ..ir.expr import Var
 from ..ir.nodes import GridMap, Kernel, Let, Op, Origin
 from ..source import SourceFile
-from . import addresses, anchors_find, causes, emit, map_lengths, map_unknowns, roles, units
+from . import addresses, anchors_find, causes, emit, liveness, map_lengths, map_unknowns, roles, units
 from .addresses import MemoryError_
 from .coverage import Coverage
 from .kernel_run import run_kernel
@@ -56,6 +56,8 @@ def lift_kernel(
     except roles.RolesFound as found:
         m = Machine(source, threads, block, found.roles)
         run_kernel(m, definition, chosen.template)
+    if m.rotation is not None:
+        liveness.drop_dead(m.trace.items)
     roles.join(m)
     store = m.store
     mem = Memory(store, m.trace, store.threads, m.param_sizes)
@@ -274,7 +276,7 @@ def lane_count(e: Emission) -> int:
 
 def bound_atoms(e: Emission, bound: Value) -> list[Node]:
     """Quotients and selections in a loop bound: ``n`` itself, or the ``n`` of ``n - 1``."""
-    wanted = ("tdiv", "floordiv", "min", "select")
+    wanted = ("tdiv", "floordiv", "min", "max", "select")
     return [a for a in e.machine.store.poly(bound).atoms() if a.op in wanted]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import dispatch, reinterpreted
+from . import dispatch, once, reinterpreted, rotation
 from .machine import Machine, Scope, tracked, value_kind
 from .syntax import Syn
 from .trace import Carried, Loop
@@ -192,11 +192,20 @@ def _execute(
     if (op in ("<", "<=")) != (step > 0) and op != "!=":
         raise NotUnderstood("a loop that runs away from its bound")
     descending_from_zero = step < 0 and isinstance(bound, int) and bound >= -1
+    turned = _turned(m, body, written, steps)
+    if turned is not None:
+        bound = m.store.add(bound, step)  # the tile before the loop is one of the loop
     iv = m.store.fresh("iv" if non_negative(lo) or descending_from_zero else "iv_any", (), m.next_order(), "int", True)
     loop = Loop(m.order, m.place(syn), iv, lo, bound, step, syntax=syn, name=name.text)
     loop.hi_range = (bound_syn.start, bound_syn.end)
     loop.lo_range = _initial_range(syn, name.text)
+    if turned is not None:
+        _unrotated(m, loop, body, written, steps, counter, turned)
+        return
+    behind = _conditional(m, steps, counter, lo, m.store.add(bound, -step), step) if m.producing else {}
     _set_counters(m, steps, counter, iv, lo, step)
+    for key, (before, _) in behind.items():
+        m.write_quietly(steps[key].cells, steps[key].index, before)
     for cells, index in written:
         before = cells.values[index]
         if (cells.oid, index) not in steps:
@@ -212,10 +221,81 @@ def _execute(
     loop.epochs = (first_epoch, m.epoch)
     for carried in loop.carried:
         carried.after = carried.cells.values[carried.index]
+    last = m.store.add(bound, -step)
+    for carried in loop.carried:
+        carried.result = m.store.fresh("after", (carried.node,), None, carried.node.kind, False)
+        set_once = once.sides(carried.after, carried.node) if m.producing else None
+        if set_once is not None and once.in_one_trip(m, set_once[0], iv, lo, last, step):
+            m.write_quietly(carried.cells, carried.index, set_once[1])
+        else:
+            m.write_quietly(carried.cells, carried.index, carried.result)
+    for key, entry in steps.items():
+        left = behind[key][1] if key in behind else m.store.fresh("after", (), None, "int", is_uniform(entry.before))
+        m.write_quietly(entry.cells, entry.index, left)
+    m.record(loop)
+
+
+def _conditional(
+    m: Machine, steps: dict[tuple[int, int], _Step], counter: _Step, first: Value, last: Value, step: int
+) -> dict[tuple[int, int], tuple[Value, Value]]:
+    """Counters of a producer that move in one trip only: their values before it, and behind the loop. Those that move
+    in all trips but the last are made to move in every trip: nothing reads them after the last.
+    """
+    found: dict[tuple[int, int], tuple[Value, Value]] = {}
+    for key, entry in steps.items():
+        parts = once.sides(entry.after, entry.phi)
+        if parts is None or isinstance(entry.phi, Ptr):
+            continue
+        if once.more_to_come(parts[0], counter.phi, last, step):
+            entry.after = parts[1]
+        elif once.in_one_trip(m, parts[0], counter.phi, first, last, step):
+            phi = entry.phi
+            before = entry.before
+            found[key] = before, m.store.substitute(parts[1], lambda n, p=phi, b=before: b if n is p else None)
+    return found
+
+
+def _turned(
+    m: Machine, body: _Body, written: list[tuple[Cells, int]], steps: dict[tuple[int, int], _Step]
+) -> rotation.Rotation | None:
+    """The rotation of a consumer's software-pipelined loop; None for other loops."""
+    if m.roles is None or m.producing or m.rotation is not None:
+        return None
+    return rotation.watch(m, lambda: _undo(_rehearse(m, body)), written, set(steps))
+
+
+def _unrotated(
+    m: Machine,
+    loop: Loop,
+    body: _Body,
+    written: list[tuple[Cells, int]],
+    steps: dict[tuple[int, int], _Step],
+    counter: _Step,
+    turned: rotation.Rotation,
+) -> None:
+    """Execute a rotated loop as the plain one."""
+
+    def counters(at: Value) -> None:
+        _set_counters(m, steps, counter, at, loop.lo, loop.step)
+
+    def rehearse() -> None:
+        m.thorough = True
+        try:
+            _rehearse(m, body)
+        finally:
+            m.thorough = False
+
+    states = [(c, i) for c, i in written if (c.oid, i) not in steps]
+    turn = rotation.Turn(lambda: body.run(m), rehearse, counters, loop.step)
+    try:
+        rotation.unrotated(m, loop, turned, turn, states, m.work.mark if m.work is not None else 0)
+    except NotUnderstood:
+        m.rotation = None
+        raise
+    for carried in loop.carried:
         carried.result = m.store.fresh("after", (carried.node,), None, carried.node.kind, False)
         m.write_quietly(carried.cells, carried.index, carried.result)
-    for entry in steps.values():
-        m.write_quietly(entry.cells, entry.index, m.store.fresh("after", (), None, "int", is_uniform(entry.before)))
+    counters(m.store.add(loop.hi, -loop.step))
     m.record(loop)
 
 
@@ -245,7 +325,7 @@ def _initial_range(syn: Syn, name: str) -> tuple[int, int] | None:
 
 
 def _set_counters(
-    m: Machine, steps: dict[tuple[int, int], _Step], counter: _Step, iv: Node, lo: Value, step: int
+    m: Machine, steps: dict[tuple[int, int], _Step], counter: _Step, iv: Value, lo: Value, step: int
 ) -> None:
     """Give every counter its closed form over the loop variable."""
     travelled = m.store.add(iv, lo, -1)
@@ -284,7 +364,7 @@ def _scaled(m: Machine, travelled: Value, increment: Value, step: int) -> Value:
 def _cyclic(m: Machine, entry: _Step, travelled: Value, step: int) -> Value:
     """Stage counters: ``s ^= 1``, ``s = 1 - s``, ``s = (s + 1) % n``, ``s = s + 1 == n ? 0 : s + 1``."""
     phi, after = entry.phi, entry.after
-    trips = travelled if step == 1 else m.store.divide(travelled, step, floor=True)
+    trips = m.store.mul(travelled, step) if step in (1, -1) else m.store.divide(travelled, step, floor=True)
     period: Value | None = None
     if isinstance(phi, Node) and isinstance(entry.before, int):
         if same(after, m.store.bits("bitxor", phi, 1)) or same(after, m.store.add(1, phi, -1)):

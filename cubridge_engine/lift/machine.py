@@ -14,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..source import Function, SourceFile
+from . import macro_definitions
 from .in_flight import InFlight
 from .syntax import Syn, convert, parse_fragment
 from .trace import Assign, Event, Place, Trace, Unknown
-from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Store, Value, is_uniform, same
+from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Record, Store, Value, is_uniform, same
 
 if TYPE_CHECKING:
+    from .persistent import Work
     from .roles import Roles
+    from .rotation import Rotation
 
 MAX_DEPTH = 16
 _EXTREMES = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}
@@ -62,6 +65,7 @@ class Frame:
     call: Syn | None  # the call expression; None for the kernel itself
     base: int = 0  # how many conditions held when the call began
     returned: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])  # (condition, value)
+    result: tuple[Syn, Scope] | None = None  # the declared type of what it returns, for ``return {...}``
 
 
 @dataclass(eq=False)
@@ -70,6 +74,7 @@ class Definition:
 
     function: Function
     data: bytes
+    at: tuple[int, int] | None = None  # of a definition by a macro: where that is used
 
     @property
     def name(self) -> str:
@@ -84,12 +89,19 @@ class Definition:
     @cached_property
     def params(self) -> list[Syn]:
         """Its parameter declarations."""
-        return [k for k in convert(self.function.params, self.data).kids if "parameter_declaration" in k.type]
+        return [
+            k for k in convert(self.function.params, self.data, at=self.at).kids if "parameter_declaration" in k.type
+        ]
 
     @cached_property
     def body(self) -> Syn:
         """Its compound statement."""
-        return convert(self.function.body, self.data)
+        return convert(self.function.body, self.data, at=self.at)
+
+    @cached_property
+    def result(self) -> Syn | None:
+        """The declared type of what it returns."""
+        return convert_child(self.function.node, "type", self.data)
 
     @cached_property
     def template(self) -> list[Syn]:
@@ -117,6 +129,14 @@ class Machine:
         self.block = block
         self.produced: list[Any] = []  # events of the producer, and where in the trace its branch is
         self.produced_at = 0
+        self.producing = False  # the producer's side is being executed
+        self.work: Work | None = None  # what a persistent producer has published
+        self.struct_types: dict[str, Any] = {}  # by name with template arguments (structs.StructType)
+        self.rotation: Rotation | None = None  # the software-pipelined loop that is being executed, or was
+        self.raw: dict[tuple[int, int], Value] | None = None  # what products left in each element, where asked for
+        self.noting = True  # scopes and expressions are remembered
+        self.row_counts: set[Node] = set()  # parameters that a copy takes for the rows of its tensor
+        self.deep = False  # the kernel works in methods: their scopes and expressions are remembered too
         self.trace = Trace()
         self.items: list[Any] = self.trace.items
         self.frames: list[Frame] = []
@@ -143,6 +163,9 @@ class Machine:
         self.snapshots_again: dict[tuple[int, int], dict[str, Value]] = {}  # the same, the second time
         self.noted: dict[tuple[int, int], Value] = {}  # expression of the kernel -> its first value
         self.noted_again: dict[tuple[int, int], Value] = {}  # and its second
+        self.notes: tuple[dict[tuple[int, int], Any], ...] = (
+            self.snapshots, self.snapshots_again, self.noted, self.noted_again
+        )  # fmt: skip
         self.overrides: dict[tuple[int, int], Value] = {}  # expression -> value instead of its own (what-if runs)
         self.stop_at: tuple[int, int] | None = None  # loop before which a what-if run ends
         self.expanding = 0  # macro expansions in progress
@@ -166,7 +189,10 @@ class Machine:
     def _read_file(self) -> None:
         if self.source not in _DEFINITIONS:
             functions = self.source.functions().items()
-            _DEFINITIONS[self.source] = {n: [Definition(f, self.source.clean) for f in found] for n, found in functions}
+            known = {n: [Definition(f, self.source.clean) for f in found] for n, found in functions}
+            for function, data, at in macro_definitions.definitions(self.source):
+                known.setdefault(function.name, []).append(Definition(function, data, at))
+            _DEFINITIONS[self.source] = known
         self.functions = {name: list(found) for name, found in _DEFINITIONS[self.source].items()}
         self._read_declarations(self.source.root, self.source.clean)
 
@@ -238,7 +264,12 @@ class Machine:
     def snapshot(self, syn: Syn, scope: Scope) -> None:
         """Remember what the visible scalars hold before a statement of the kernel's body runs for the first time."""
         key = (syn.start, syn.end)
-        if self.rehearsal or len(self.frames) != 1 or key in self.snapshots_again:
+        if (
+            self.rehearsal
+            or not self.noting
+            or (len(self.frames) != 1 and not self.deep)
+            or key in self.snapshots_again
+        ):
             return
         found: dict[str, Value] = {}
         here: Scope | None = scope
@@ -248,6 +279,8 @@ class Machine:
                     value = binding.values[0]
                     if isinstance(value, int | Poly | Node) and not isinstance(value, bool):
                         found[name] = value
+                elif isinstance(binding, Record) and name != "this":
+                    found |= {k: v for k, v in members(binding, f"{name}.").items() if k not in found}
             here = here.parent
         (self.snapshots_again if key in self.snapshots else self.snapshots)[key] = found
 
@@ -328,6 +361,8 @@ class Machine:
         if isinstance(condition, Node) and condition.op == "not":
             return self.select(condition.args[0], b, a)
         kind = "float" if "float" in (value_kind(a), value_kind(b)) else value_kind(a)
+        if (wrapped := self._wrapped(condition, a, b)) is not None:
+            return wrapped
         if isinstance(condition, Node) and condition.op in _EXTREMES and kind in ("float", "int"):
             # ``if (x > m) m = x;`` is how many people write a maximum.
             x, y = condition.args
@@ -336,6 +371,17 @@ class Machine:
             if same(bare(x), bare(b)) and same(bare(y), bare(a)):
                 return self.store.node(_EXTREMES[_MIRRORED[condition.op]], (x, y), kind=kind)
         return self.store.node("select", (condition, a, b), kind=kind)
+
+    def _wrapped(self, condition: Value, a: Value, b: Value) -> Value | None:
+        """``x % n + 1 == n ? 0 : x % n + 1``, the next place of a ring, as ``(x + 1) % n``."""
+        if a != 0 or not isinstance(b, Poly) or not isinstance(condition, Node) or condition.op != "eq":
+            return None
+        if not same(condition.args[0], b) or b.terms.get(()) != 1 or len(b.terms) != 2:
+            return None
+        ((place,), factor) = next((m, c) for m, c in b.terms.items() if m)
+        if not isinstance(factor, int) or factor != 1 or place.op != "mod" or place.args[1] != condition.args[1]:
+            return None
+        return self.store.remainder(self.store.add(place.args[0], 1), place.args[1], floor=True)
 
     # ---- macros -----------------------------------------------------------------------------------------------------
 
@@ -365,6 +411,30 @@ def substitute_words(text: str, mapping: Mapping[str, str]) -> str:
         return mapping.get(word, word)
 
     return re.sub(r'"(?:\\.|[^"\\])*"|[A-Za-z_]\w*', swap, text)
+
+
+def members(record: Record, prefix: str) -> dict[str, Value]:
+    """The scalar members of a record by the text that names them."""
+    found: dict[str, Value] = {}
+    for name, member in record.fields.items():
+        if isinstance(member, Record):
+            found |= members(member, f"{prefix}{name}.")
+        elif not member.dims and isinstance(value := member.values[0], int | Poly | Node) and value is not UNDEFINED:
+            found[prefix + name] = value
+    return found
+
+
+def copied(m: Machine, record: Record) -> Record:
+    """Another record with the same values."""
+    result = Record(record.ctype, {})
+    for name, member in record.fields.items():
+        if isinstance(member, Record):
+            result.fields[name] = copied(m, member)
+        else:
+            cells = m.new_cells(member.name, member.ctype, member.dims, member.start)
+            cells.values[:] = member.values
+            result.fields[name] = cells
+    return result
 
 
 def bare(value: Value) -> Value:

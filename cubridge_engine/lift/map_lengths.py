@@ -27,7 +27,8 @@ def learn_lengths(m: Machine, p: Problem, loop: Loop | None, limits: dict[str, l
             {a for n in all_nodes(m) if n.op in _COMPARED for a, b in _sides(n) if _length(a) and uses(b, loop.iv)},
             {a for n in bound for x in n.args if isinstance(x, Poly) for a in x.atoms() if _length(a)},
         ]
-        chosen = next((names for names in found if names), set[Value]())
+        other = {p.sizes.get("Sq")}  # a bound may end at the last query row as well
+        chosen = next((names - other or names for names in found if names), set[Value]())
         node = next(iter(chosen), None)
         if len(chosen) == 1 and isinstance(node, Node):
             p.sizes["Sk"] = node

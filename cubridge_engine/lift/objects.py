@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import addresses
+from . import addresses, exchanges
 from .addresses import MemoryError_
 from .emit_tiles import store_parts
 from .shape_types import Row, Tile, look
@@ -20,15 +20,26 @@ def outputs(e: Emission) -> None:
     p = e.problem
     for event in e.memory.global_stores:
         parts = store_parts(event.value)
-        info = e.shapes.info(parts[0])
+        info = e.shapes.info(_before_exchange(e, parts[0]))
         root = event.ptr.root
         if isinstance(info, Tile) and info.axis == "d" and "o" not in p.tensors:
             p.tensors["o"] = root
         elif isinstance(info, Row) and "lse" not in p.tensors:
             p.tensors["lse"] = root
         if root == p.tensors.get("o"):
-            e.memory.element_sizes.setdefault(root, max(1, event.size // len(parts)))
+            halves = sum(len(store_parts(_register(e, part))) for part in parts)
+            e.memory.element_sizes.setdefault(root, max(1, event.size // halves))
             e.memory.learn_stride(root, event.ptr.offset, list(event.predicates))
+
+
+def _register(e: Emission, part: Value) -> Value:
+    """A stored register, as it was before threads exchanged it."""
+    found = exchanges.origins(e.machine.store, part)
+    return found[0].value if found else part
+
+
+def _before_exchange(e: Emission, part: Value) -> Value:
+    return store_parts(_register(e, part))[0]
 
 
 def name_things(e: Emission) -> None:
@@ -119,14 +130,17 @@ def name_state(e: Emission, carried: Any) -> None:
     if isinstance(info, Tile) and carried.cells.oid in e.objects:
         e.state_names[key] = e.objects[carried.cells.oid].name
     elif isinstance(info, Row):
-        e.state_names[key] = "m" if is_maximum(carried.after) else "l"
+        units = e.machine.rotation is not None
+        e.state_names[key] = "m" if is_maximum(carried.after, in_other_units=units) else "l"
 
 
-def is_maximum(value: Value, depth: int = 8) -> bool:
-    """True when a row value is a running maximum."""
+def is_maximum(value: Value, depth: int = 8, *, in_other_units: bool = False) -> bool:
+    """True when a row value is a running maximum; `in_other_units`, or such a one scaled and with something added."""
     node = look(value)
     if not isinstance(node, Node) or depth == 0:
         return False
     if node.op in ("join", "select"):
-        return any(is_maximum(a, depth - 1) for a in node.args[1:])
+        return any(is_maximum(a, depth - 1, in_other_units=in_other_units) for a in node.args[1:])
+    if in_other_units and node.op in ("add", "mul", "sub"):
+        return any(is_maximum(a, depth - 1, in_other_units=True) for a in node.args)
     return node.op == "max"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from . import dispatch, reinterpreted
+from . import dispatch, reinterpreted, structs
 from .arithmetic import as_int, boolean, scale_of
 from .ctypes_table import OTHER, TYPES, VECTORS, named, stars
 from .machine import Machine, Scope
@@ -36,6 +36,9 @@ def place(m: Machine, syn: Syn, scope: Scope) -> tuple[Ptr, str | None]:
         if isinstance(target, Ptr):
             return Ptr(target.space, target.root, target.offset, target.ctype, target.dims[1:]), None
     if syn.type == "field_expression":
+        member = structs.member_at(m, syn, scope)
+        if isinstance(member, Cells):
+            return Ptr("local", member, 0, member.ctype, member.dims), None
         base, inner = place(m, child(syn, "argument"), scope)
         if inner is None:
             return base, child(syn, "field").text
@@ -201,7 +204,8 @@ def read_type(m: Machine, syn: Syn, scope: Scope) -> CType:
         return CType(base.name, base.size, base.kind, base.pointer + count, base.signed) if count else base
     if syn.type == "placeholder_type_specifier":
         return TYPES["auto"]
-    return type_named(m, syn.text, scope) or CType(syn.text, 4, "other")
+    named = type_named(m, syn.text, scope)
+    return named or structs.type_of(m, syn, scope) or CType(syn.text, 4, "other")
 
 
 def child(syn: Syn, name: str) -> Syn:

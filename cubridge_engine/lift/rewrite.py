@@ -21,6 +21,7 @@ from .addresses import Ints
 from .problem import Problem
 from .stepwise import Axis, solve, stepwise
 from .values import Coefficient, Monomial, Node, Poly, Store, Value, non_negative
+from .whole_numbers import whole_all
 
 
 class NotExpressible(Exception):
@@ -131,6 +132,9 @@ class Writer:
         first = values[0]
         if all(isinstance(v, bool) for v in values):
             return self._booleans(values)
+        integers = whole_all(self.store, values)
+        if integers is not None:
+            return Call("float", (self._integer(integers, frame),))
         if all(isinstance(v, float) for v in values):
             if all(v == first or (v != v and first != first) for v in values):
                 assert isinstance(first, float)

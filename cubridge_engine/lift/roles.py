@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import conditions
+from . import conditions, once
 from .addresses import Ints
 from .machine import Machine, Scope
 from .syntax import Syn
@@ -84,10 +84,12 @@ def run_producer(m: Machine, body: list[Syn], scope: Scope, execute: Execute) ->
     m.see(np.resize(m.roles.producer, m.store.threads))
     m.items = []
     m.logs.append({})
+    m.producing = True
     try:
         execute(m, body, Scope(scope))
     finally:
         log = m.logs.pop()
+        m.producing = False
         m.produced, m.items = m.items, items
         m.see(ids)
     for cells, index, old in log.values():
@@ -116,24 +118,74 @@ def join(m: Machine) -> None:
         if partner is None:
             _refuse(m, "the producer's loop does not walk the tiles of a loop of the consumers")
             return
-        partner.items[:0] = _joined(m, loop.items, loop.iv, partner.iv)
+        inside, ahead = _opened(m, loop)
+        peeled = [x for x in before if isinstance(x, BoxCopy) and x.ptr.root in ahead]
+        if len(peeled) != len([x for x in inside if isinstance(x, BoxCopy) and x.ptr.root in ahead]):
+            _refuse(m, "copies of a tensor before the producer's loop and in it that do not belong together")
+            return
+        before = [x for x in before if not any(x is p for p in peeled)]
+        joined = _joined(m, inside, loop.iv, partner.iv, ahead, loop.step)
+        if not _first_is(m, [x for x in joined if isinstance(x, BoxCopy)], peeled, partner):
+            _refuse(m, "a copy before the producer's loop that is not the one of the first tile")
+            return
+        partner.items[:0] = joined
         partner.partner = loop
-    m.trace.items[m.produced_at : m.produced_at] = _joined(m, before, None, None)
+    m.trace.items[m.produced_at : m.produced_at] = _joined(m, before, None, None, set(), 0)
+
+
+def _opened(m: Machine, loop: Loop) -> tuple[list[Any], set[int]]:
+    """The events of a trip, and the tensors whose copies run ahead by a tile: those under the condition that the trip
+    is not the last, which is taken off.
+    """
+    last = m.store.add(loop.hi, -loop.step)
+    found: list[Any] = []
+    ahead: set[int] = set()
+    for event in loop.items:
+        if isinstance(event, BoxCopy):
+            rest = tuple(p for p in event.predicates if not once.more_to_come(p, loop.iv, last, loop.step))
+            if len(rest) < len(event.predicates):
+                ahead.add(event.ptr.root)
+                event = dataclasses.replace(event, predicates=rest)
+        found.append(event)
+    return found, ahead
+
+
+def _first_is(m: Machine, joined: list[BoxCopy], peeled: list[BoxCopy], partner: Loop) -> bool:
+    """The copies before the loop are those that the joined loop makes in its first trip."""
+
+    def first(value: Value) -> Value:
+        return m.store.substitute(value, lambda node: partner.lo if node is partner.iv else None)
+
+    for copy in peeled:
+        own = [x for x in joined if x.ptr.root == copy.ptr.root]
+        wanted = (copy.shared, copy.ptr.offset, copy.row, copy.signal)
+        if not any(
+            all(map(same, wanted, (first(x.shared), first(x.ptr.offset), first(x.row), first(x.signal)))) for x in own
+        ):
+            return False
+    return True
 
 
 def _walks_alike(a: Loop, b: Loop) -> bool:
     return a.step == b.step and same(a.lo, b.lo) and same(a.hi, b.hi)
 
 
-def _joined(m: Machine, events: Sequence[Any], iv: Node | None, instead: Node | None) -> list[Any]:
-    """Events of the producer for the consumers' program, over the consumers' loop variable."""
-
-    def moved(value: Value) -> Value:
-        return m.store.substitute(value, lambda node: instead if node is iv else None) if iv is not None else value
+def _joined(
+    m: Machine, events: Sequence[Any], iv: Node | None, instead: Node | None, ahead: set[int], step: int
+) -> list[Any]:
+    """Events of the producer for the consumers' program, over the consumers' loop variable. Copies of the tensors
+    `ahead` are a trip late for it.
+    """
 
     result: list[Any] = []
     for event in events:
         if isinstance(event, BoxCopy):
+            late = event.ptr.root in ahead
+            tile = m.store.add(instead, -step) if instead is not None and late else instead
+
+            def moved(value: Value, tile: Value = tile) -> Value:
+                return m.store.substitute(value, lambda node: tile if node is iv else None) if iv is not None else value
+
             result.append(
                 dataclasses.replace(
                     event,

@@ -37,6 +37,10 @@ def names_at(e: Emission, kernel: Kernel, key: tuple[int, int] | None, rows: Int
         found = variable_with(snapshot, value) or spelled(e, value)
         if found is not None and (canonical != "kv0" or found in snapshot or _loop_in_scope(e, snapshot)):
             text[canonical] = found
+    if e.machine.work is not None:
+        _by_members(e, kernel, snapshot, wanted, text)
+        if _has_width(e, key, snapshot):
+            text["Bc"] = "Bc"
     lane = lane_text(e, snapshot)
     if lane is not None:
         text["lane"] = lane
@@ -45,6 +49,51 @@ def names_at(e: Emission, kernel: Kernel, key: tuple[int, int] | None, rows: Int
         if row is not None:
             text["row"] = row
     return Names(text)
+
+
+def _by_members(
+    e: Emission, kernel: Kernel, snapshot: dict[str, Value], wanted: list[tuple[str, Value]], text: dict[str, str]
+) -> None:
+    """In a method, parameters and indices are members, or expressions over them."""
+    store = e.machine.store
+    for param in kernel.params:
+        kind = "float" if param.ctype in ("float", "const float") else "int"
+        found = variable_with(snapshot, store.node("param", (), param.position, kind))
+        for name in (param.role, param.name) if found is not None else ():
+            if name in text and found is not None:
+                text[name] = found
+    for canonical, value in wanted:
+        if canonical in text and text[canonical] in snapshot:
+            continue
+        spelling = composed(snapshot, value)
+        if spelling is not None:
+            text[canonical] = spelling
+        else:
+            text.pop(canonical, None)
+
+
+def _has_width(e: Emission, key: tuple[int, int] | None, snapshot: dict[str, Value]) -> bool:
+    """True where a variable `Bc`, or a constant of the method's struct, is the number of keys of a tile."""
+    if key is None or snapshot.get("Bc") == e.problem.Bc:
+        return key is not None
+    for made in e.machine.struct_types.values():
+        inside = any(x.body.start <= key[0] and key[1] <= x.body.end for xs in made.methods.values() for x in xs)
+        if inside and made.scope.names.get("Bc") == e.problem.Bc:
+            return True
+    return False
+
+
+def composed(snapshot: dict[str, Value], value: Value) -> str | None:
+    """An expression over visible variables that has this value, or None."""
+    if isinstance(value, int):
+        return str(value)
+    found = variable_with(snapshot, value)
+    if found is not None:
+        return found
+    if isinstance(value, Node) and value.op in ("tdiv", "tmod") and len(value.args) == 2:
+        sides = [composed(snapshot, a) for a in value.args]
+        return None if None in sides else f"({sides[0]} {'/' if value.op == 'tdiv' else '%'} {sides[1]})"
+    return None
 
 
 def source_name(param: Any) -> str:

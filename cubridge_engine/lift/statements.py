@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, asm_macros, calls, conditions, dispatch, loops, machine, places, roles, unsigned
+from . import arithmetic, asm_macros, calls, conditions, dispatch, loops, machine, places, roles, structs, unsigned
 from .ctypes_table import TYPES
 from .machine import Machine, Scope, Stopped, value_kind
 from .syntax import Syn
 from .trace import Branch, Place
-from .values import Cells, CType, Function, NotUnderstood, Ptr, Value, is_uniform
+from .values import Cells, CType, Function, Node, NotUnderstood, Ptr, Record, Value, is_uniform
 
 Signal = str | None
 _TERMINAL = frozenset({"return_statement", "continue_statement", "break_statement"})
 _MOST_ELEMENTS = 1 << 14  # of one dimension of a thread's own array
 _MOST_TRIPS = 4096
+_MOST_ENDLESS = 64  # of ``while (true)``: by then its end is decided, or never
 DYNAMIC_SHARED = 1 << 20  # address of the extern __shared__ array; static ones start at 0
 
 
@@ -57,14 +58,22 @@ def poison(m: Machine, syn: Syn, scope: Scope) -> None:
         found = scope.find(target.text) if target is not None else None
         if isinstance(found, Ptr) and found.space == "local":
             found = found.root
-        if isinstance(found, Cells) and found.values and not isinstance(found.values[0], Function):
-            if found.oid in done:
+        for cells in _variables(found):
+            if cells.oid in done:
                 continue
-            done.add(found.oid)
-            for index, old in enumerate(found.values):
+            done.add(cells.oid)
+            for index, old in enumerate(cells.values):
                 if not isinstance(old, Ptr):
                     kind = value_kind(old)
-                    m.write(found, index, m.store.fresh("unknown", (old,) if kind == "float" else (), None, kind))
+                    m.write(cells, index, m.store.fresh("unknown", (old,) if kind == "float" else (), None, kind))
+
+
+def _variables(found: object) -> list[Cells]:
+    """The variables behind a name: one, or the members of a record."""
+    if isinstance(found, Record):
+        return [cells for member in found.fields.values() for cells in _variables(member)]
+    usable = isinstance(found, Cells) and found.values and not isinstance(found.values[0], Function)
+    return [found] if isinstance(found, Cells) and usable else []
 
 
 def execute_all(m: Machine, kids: list[Syn], scope: Scope) -> Signal:
@@ -103,7 +112,12 @@ def _expression(m: Machine, syn: Syn, scope: Scope) -> Signal:
 
 
 def _return(m: Machine, syn: Syn, scope: Scope) -> Signal:
-    value = dispatch.evaluate(m, syn.kids[0], scope) if syn.kids else None
+    value: Value = None
+    if syn.kids and syn.kids[0].type == "initializer_list" and (kind := m.frames[-1].result) is not None:
+        ctype = places.read_type(m, *kind)
+        value = structs.build(m, ctype, [dispatch.evaluate(m, k, scope) for k in syn.kids[0].kids], "", syn.start)
+    elif syn.kids:
+        value = dispatch.evaluate(m, syn.kids[0], scope)
     calls.returned(m, value)
     return "return"
 
@@ -148,7 +162,12 @@ def _declare(m: Machine, declarator: Syn, ctype: CType, scope: Scope, syn: Syn, 
         scope.names[inner.text] = _shared(m, syn, inner, ctype, tuple(dims))
         return
     if reference and value is not None:
-        scope.names[inner.text] = places.place(m, value, scope)[0]
+        record = structs.record_at(m, value, scope)
+        scope.names[inner.text] = record if record is not None else places.place(m, value, scope)[0]
+        return
+    if structs.is_record(ctype) and not dims:
+        scope.names[inner.text] = structs.unknown(m, ctype)  # should its start value not be understood
+        scope.names[inner.text] = _record(m, ctype, value, scope, inner)
         return
     if not all(0 < d <= _MOST_ELEMENTS for d in dims):
         raise NotUnderstood("an array without elements, or with very many")
@@ -158,6 +177,19 @@ def _declare(m: Machine, declarator: Syn, ctype: CType, scope: Scope, syn: Syn, 
         raise NotUnderstood(f"a variable of type {ctype.name}")
     if value is not None:
         _initialise(m, cells, value, scope)
+
+
+def _record(m: Machine, ctype: CType, value: Syn | None, scope: Scope, name: Syn) -> Record:
+    """A variable of a struct type."""
+    if value is not None and value.type not in ("initializer_list", "argument_list"):
+        given = dispatch.evaluate(m, value, scope)
+        if not isinstance(given, Record):
+            raise NotUnderstood(f"a start value of {name.text} that is no {ctype.name}")
+        return machine.copied(m, given)
+    values = [dispatch.evaluate(m, k, scope) for k in value.kids] if value is not None else []
+    if len(values) == 1 and isinstance(values[0], Record) and values[0].ctype == ctype:
+        return machine.copied(m, values[0])
+    return structs.build(m, ctype, values, name.text, name.start)
 
 
 def _shared(m: Machine, syn: Syn, name: Syn, ctype: CType, dims: tuple[int, ...]) -> Ptr:
@@ -226,6 +258,9 @@ def _if(m: Machine, syn: Syn, scope: Scope, rest: list[Syn] | None = None) -> Si
     except NotUnderstood as why:
         m.unknown(syn, str(why))
         return execute_all(m, rest, scope) if rest else None
+    if m.rotation is not None and isinstance(condition, Node) and condition.op == "vote":
+        m.rotation.votes.append(condition)  # either way leaves the same, which `weighing` checks
+        condition = m.rotation.taken
     then = syn.get("consequence")
     alternative = syn.get("alternative")
     orelse = alternative.kids if alternative is not None else []
@@ -355,6 +390,9 @@ def _loop(m: Machine, syn: Syn, scope: Scope, condition: Syn | None, update: Syn
     while m.thorough or not m.rehearsal or trips < 2:  # a rehearsal only asks which variables are written
         trips += 1
         m.statement = syn
+        if trips > _MOST_ENDLESS and condition.type == "true":
+            m.unknown(syn, f"a loop without a condition that has not ended after {_MOST_ENDLESS} trips")
+            return None
         if trips > _MOST_TRIPS:
             m.unknown(syn, f"a loop of more than {_MOST_TRIPS} trips that are executed one by one")
             return None

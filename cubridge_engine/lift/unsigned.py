@@ -48,7 +48,9 @@ def _unsigned(m: Machine, op: str, a: Value, b: Value) -> Value:
     if non_negative(a):
         a, b, op = b, a, _MIRRORED[op]
     plain = arithmetic(m, op, a, b)
-    if op in ("<", "<=", "=="):
+    if op in ("==", "!="):
+        return plain  # b is not negative, so that a negative a is no equal of it either way
+    if op in ("<", "<="):
         return logical(m, "and", arithmetic(m, ">=", a, 0), plain)
     return logical(m, "or", arithmetic(m, "<", a, 0), plain)
 

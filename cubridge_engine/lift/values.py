@@ -145,7 +145,17 @@ class Function:
     scope: Any
 
 
-Value: TypeAlias = "int | float | bool | Poly | Node | Ptr | Function | None"
+class Record:
+    """A variable of a struct type: its members by name."""
+
+    __slots__ = ("ctype", "fields")
+
+    def __init__(self, ctype: CType, fields: dict[str, Cells | Record]) -> None:
+        self.ctype = ctype
+        self.fields = fields
+
+
+Value: TypeAlias = "int | float | bool | Poly | Node | Ptr | Function | Record | None"
 
 UNDEFINED = Node("undefined", (), None, "other", True, -1)
 

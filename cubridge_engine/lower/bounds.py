@@ -29,7 +29,7 @@ def at_loop(job: Job, step: Step, edit: RangeEdit) -> list[Hunk]:
     in_tiles = loop.step != job.scopes.kernel.Bc
     hunks: list[Hunk] = []
     if edit.hi is not None:
-        hunks += _upper(job, step, edit, site, in_tiles)
+        hunks += _upper(job, step, edit, site, in_tiles and not site.counts_keys)
     if edit.lo is not None:
         hunks += _lower(job, step, edit.lo, site, in_tiles, loop)
     return hunks
@@ -123,7 +123,10 @@ def _lower(job: Job, step: Step, lo: Expr, site: LoopSite, in_tiles: bool, loop:
     column: Expr = lo if nonnegative(lo) else Call("max", (Const(0), lo))
     first: Expr = Call("floordiv", (column, BC))
     value = print_cuda(first if in_tiles else first * BC, scope)
-    hunks = [declare_at(job, site, f"const int {name} = {value};", step), job.replace(site.lo, name, step)]
+    start = name
+    if site.counts_keys:  # an item has at least one tile
+        start = f"min({name}, {job.text(site.hi.start, site.hi.end)} - 1)"
+    hunks = [declare_at(job, site, f"const int {name} = {value};", step), job.replace(site.lo, start, step)]
     for use in site.prologue:
         hunks.append(job.replace(use.span, _in_prologue(job, use, name, in_tiles), step))
     return hunks

@@ -40,6 +40,12 @@ register(
             "the adapted kernel could not be read again: {why}",
             "nothing was written; please report the kernel and the spec",
         ),
+        "CB410": Row(
+            E,
+            "the sink has a value for each row, and where {role} starts no variable holds the number of the row",
+            "declare the row of the thread before {role} (`const int row = q0 + r;`), with {role} in its scope, or "
+            "make the sink one number per head",
+        ),
         "CB408": Row(
             E,
             "the new parameter {name} has the name of something else in the kernel's file",

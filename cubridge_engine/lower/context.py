@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..diagnostics import Diagnostic, Span, make
 from ..ir.anchors import Anchors
@@ -32,6 +32,7 @@ class Job:
     result: TransferResult
     scopes: Scopes
     style: Style
+    inserted: dict[int, str] = field(default_factory=dict[int, str])  # what hunks so far put in, by place
 
     @property
     def weighted(self) -> bool:
@@ -57,6 +58,8 @@ class Job:
     def hunk(self, start: int, end: int, new: str, step: Step) -> Hunk:
         """Replace bytes ``[start, end)`` by `new` for `step`."""
         span = self.source.span_of(start, end)
+        if start == end:
+            self.inserted[start] = self.inserted.get(start, "") + new
         return Hunk(start, end, self.text(start, end), new, step.rule, span.line, step.spec_span)
 
     def replace(self, span: Span, new: str, step: Step) -> Hunk:

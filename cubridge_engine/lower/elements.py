@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..ir.anchors import ElementNest, MaskSite, Names, ScoreSite
 from ..ir.expr import FALSE, TRUE, Call, Const, Expr, Read, S, Var, conjoin, conjuncts, free_vars, walk
 from ..ir.text_expr import print_expr
 from ..transfer.model import MaskEdit, ScoreEdit, Step
+from .clamped import read_before, starts_a_line
 from .context import Job
 from .cuda_expr import Scope, float_literal, print_cuda
+from .distances import Distances
+from .fast_math import FastScore, fast_score
 from .hoist import hoist, hoist_reads
 from .hunks import Hunk
 
@@ -27,39 +30,61 @@ def at_score_sites(job: Job, score: tuple[Step, ScoreEdit] | None, mask: tuple[S
     assert step is not None
     if not job.anchors.score:
         raise job.missing("the place where the scores of a tile are complete", step)
-    return [_score_hunk(job, site, step, score[1] if score else None, always) for site in job.anchors.score]
+    named: dict[str, str] = {}
+    fast = fast_score(job, score[1].expr, named, step) if score is not None else None
+    edit = score[1] if score is not None else None
+    hunks = [_score_hunk(job, site, step, edit, fast, named, always) for site in job.anchors.score]
+    return [*(fast.hunks if fast is not None else ()), *hunks]
 
 
-def _score_hunk(job: Job, site: ScoreSite, step: Step, edit: ScoreEdit | None, always: tuple[Expr, ...]) -> Hunk:
+def _score_hunk(
+    job: Job,
+    site: ScoreSite,
+    step: Step,
+    edit: ScoreEdit | None,
+    fast: FastScore | None,
+    named: Mapping[str, str],
+    always: tuple[Expr, ...],
+) -> Hunk:
     text = ""
     # A paragraph per phase, as kernels are written: first the scores, then what is masked.
-    if edit is not None:
-        extra: dict[str, str] = {}
-        value = hoist(edit.expr, job.scopes, extra)
-        text += _paragraph(job, site, _score_lines(job, site, value, extra), f"{edit.name} = {_formula(edit.natural)}")
+    if edit is not None and fast is not None:
+        extra = dict(named)
+        value = hoist(fast.expr, job.scopes, extra)
+        scope = nest_scope(job, site.nest, site.names, extra)
+        distances = Distances(site.nest, scope, job.scopes.hoisted.maker.make)
+        value = distances.rewrite(value)
+        extra |= distances.names
+        job.scopes.hoisted_types.update(distances.types)
+        lines = _score_lines(job, site, value, extra, fast.functions)
+        text += _paragraph(job, site, lines, f"{edit.name} = {_formula(edit.natural)}", distances.lines)
     if always:
         extra = {}
         fails = _negated(conjoin(always))
-        condition = print_cuda(hoist_reads(fails, job.scopes, extra), nest_scope(job, site.nest, site.names, extra))
-        lines = _guarded(job, condition, f"{site.nest.element} = {_fill_text(job)};")
+        test = hoist_reads(fails, job.scopes, extra)
+        test, reads, names = read_before(job, test, nest_scope(job, site.nest, site.names, extra))
+        condition = print_cuda(test, nest_scope(job, site.nest, site.names, {**extra, **names}))
+        lines = [*reads, *_guarded(job, condition, f"{site.nest.element} = {_fill_text(job)};")]
         what = "P = 0" if job.weighted else "S = -inf"
         text += _paragraph(job, site, lines, f"{what} where {print_expr(fails)}")
-    return job.hunk(site.offset, site.offset, text, step)
+    needed = "".join(f"{site.indent}{line}{job.style.newline}" for line in _used(site.declarations, [text]))
+    return job.hunk(site.offset, site.offset, needed + text, step)
 
 
-def _paragraph(job: Job, site: ScoreSite, lines: list[str], comment: str) -> str:
-    text = print_nest(job, site.nest, site.indent, lines, f"// {comment}")
+def _paragraph(job: Job, site: ScoreSite, lines: list[str], comment: str, before: Sequence[str] = ()) -> str:
+    text = print_nest(job, site.nest, site.indent, lines, f"// {comment}", before)
     return text if job.previous_line(site.offset).strip() else text + job.style.newline
 
 
-def _score_lines(job: Job, site: ScoreSite, value: Expr, extra: Mapping[str, str]) -> list[str]:
+def _score_lines(
+    job: Job, site: ScoreSite, value: Expr, extra: Mapping[str, str], functions: Mapping[str, str]
+) -> list[str]:
     """The assignment, under a bounds test if it reads an operand: elements beyond the tensor are masked or never
     stored.
     """
     tests = [job.scopes.predicate(e) for e in walk(value) if isinstance(e, Read)]
     bounds = conjoin(list(dict.fromkeys(c for t in tests for c in conjuncts(t))))
-    scope = nest_scope(job, site.nest, site.names, extra, inside=True)
-    scope = replace(scope, functions=job.functions) if job.weighted else scope
+    scope = replace(nest_scope(job, site.nest, site.names, extra, inside=True), functions=functions)
     lines = _assignment(job, site.nest, value, scope)
     if bounds == TRUE:
         return lines
@@ -132,10 +157,16 @@ def _renamed(expr: Expr) -> Expr:
     return expr
 
 
-def print_nest(job: Job, nest: ElementNest, indent: str, body: list[str], comment: str) -> str:
-    """The user's loop headers around `body`, with the declarations it needs, braces and indentation as theirs."""
+def print_nest(
+    job: Job, nest: ElementNest, indent: str, body: list[str], comment: str, before: Sequence[str] = ()
+) -> str:
+    """The user's loop headers around `body`, with the declarations it needs, braces and indentation as theirs; the
+    lines `before` come first.
+    """
     style, nl = job.style, job.style.newline
     out: list[str] = [f"{indent}{comment}"] if comment else []
+    for line in before:
+        out += _wrapped(job, indent, line)
     depth = indent
     for header in nest.headers:
         for line in header.splitlines():
@@ -156,9 +187,14 @@ def print_nest(job: Job, nest: ElementNest, indent: str, body: list[str], commen
 
 def _declarations(nest: ElementNest, body: list[str]) -> list[str]:
     """The row and column declarations that the body uses, and those that these use."""
+    return _used(nest.declarations, body)
+
+
+def _used(declarations: Sequence[str], body: list[str]) -> list[str]:
+    """The declarations that the body uses, and those that these use."""
     used = "\n".join(body)
     kept: list[str] = []
-    for line in reversed(nest.declarations):
+    for line in reversed(declarations):
         match = _DECLARED.search(line)
         if match and re.search(rf"\b{re.escape(match[1])}\b", used):
             kept.insert(0, line.strip())
@@ -190,7 +226,7 @@ def at_mask_site(job: Job, step: Step, edit: MaskEdit) -> list[Hunk]:
         raise job.missing("the kernel's own element test", step)
     hunks: list[Hunk] = []
     for site in _copies(job, edit.index):
-        hunks.append(_condition_hunk(job, step, edit, site))
+        hunks += _condition_hunks(job, step, edit, site)
         if edit.guard is not None:
             if site.guard is None:
                 raise job.missing("the condition that decides which tiles are tested", step)
@@ -211,10 +247,21 @@ def _copies(job: Job, index: int) -> tuple[MaskSite, ...]:
     return tuple(same)
 
 
-def _condition_hunk(job: Job, step: Step, edit: MaskEdit, site: MaskSite) -> Hunk:
+def _condition_hunks(job: Job, step: Step, edit: MaskEdit, site: MaskSite) -> list[Hunk]:
+    """The condition, and before its statement what it reads."""
     extra: dict[str, str] = {}
     keep = edit.replace if edit.replace is not None else conjoin(edit.guarded)
     keep = hoist_reads(keep, job.scopes, extra)
+    lines: list[str] = []
+    if starts_a_line(job, site):
+        keep, lines, names = read_before(job, keep, nest_scope(job, site.nest, site.names, extra))
+        extra |= names
+    start, indent, nl = site.assignment.start, job.line_indent(site.assignment.start), job.style.newline
+    before = [job.hunk(start, start, "".join(f"{line}{nl}{indent}" for line in lines), step)] if lines else []
+    return [*before, _condition_hunk(job, step, edit, site, keep, extra)]
+
+
+def _condition_hunk(job: Job, step: Step, edit: MaskEdit, site: MaskSite, keep: Expr, extra: Mapping[str, str]) -> Hunk:
     scope = nest_scope(job, site.nest, site.names, extra)
     old = job.text(site.condition.start, site.condition.end)
     wanted = _negated(keep) if site.masked_when else keep

@@ -118,6 +118,8 @@ def _job(kernel: Kernel, anchors: Anchors, result: TransferResult, source: Sourc
     new = {p.name for p in result.target.params} - {p.name for p in kernel.params}
     hoisted = Hoisted(NameMaker(style.identifiers | new))
     spelling = {p.name: source_name(source, p) for p in kernel.params}
+    if anchors.carrier is not None:
+        spelling |= {name: f"{anchors.carrier.prefix}{name}" for name in new}
     scopes = Scopes(result.target, style, operands, types, anchors.setup_names, hoisted, spelling)
     return Job(source, anchors, result, scopes, style)
 

@@ -14,8 +14,8 @@ def hoist(expr: Expr, scopes: Scopes, extra: dict[str, str], context: str = "") 
     Plain variables and constants stay; an integer is not worth a name.
     """
     if not varies(expr):
-        if not _worth_a_name(expr, scopes):
-            return expr
+        if not _worth_a_name(expr, scopes) or (free_vars(expr) and free_vars(expr) <= set(extra)):
+            return expr  # what is left of names made already is for the compiler
         name = scopes.hoisted.declare("const float", _wanted(expr, context), print_cuda(expr, scopes.at_setup()))
         extra[name] = name
         return Var(name)

@@ -74,7 +74,7 @@ class Scopes:
         found["Bc"] = self.style.constant_named(self.kernel.Bc, _BC) or str(self.kernel.Bc)
         found["D"] = self._head_dim()
         for operand in self.operands.values():
-            found.update({name: name for name in operand.stride_params})
+            found.update({name: self.spelling.get(name, name) for name in operand.stride_params})
         return {**found, **self.setup.text, **names.text, **self.local, **(extra or {})}
 
     def _head_dim(self) -> str:
@@ -98,7 +98,7 @@ class Scopes:
     def _read(self, read: Read, scope: Scope) -> tuple[str, int]:
         operand = self.operands[read.tensor]
         fixed, moving = self._offsets(read, operand)
-        base = operand.param
+        base = self.spelled(operand)
         if moving is None:
             text = f"{base}[{print_cuda(fixed or Const(0), scope)}]"
         else:
@@ -114,6 +114,10 @@ class Scopes:
             return f"{condition} && {text}", 30
         zero = "0" if operand.dtype in ("int32", "int64") else float_literal(0.0, self.style.float_suffix)
         return f"{condition} ? {text} : {zero}", TERNARY
+
+    def spelled(self, operand: Operand) -> str:
+        """How the pointer of an operand is written where scores are."""
+        return self.spelling.get(operand.param, operand.param)
 
     def _offsets(self, read: Read, operand: Operand) -> tuple[Expr | None, Expr | None]:
         """The element offset, split into what is the same for the CTA and what varies with the element."""
@@ -136,12 +140,13 @@ class Scopes:
     def row_pointer(self, operand: Operand, index: tuple[Expr, ...], wanted: str) -> str:
         """The name of a pointer, declared at setup, to the elements of `operand` behind these leading indices."""
         fixed, _ = self._offsets(Read(operand.name, (*index, Const(0))), operand)
-        value = operand.param if fixed is None else f"{operand.param} + {print_cuda(fixed, self.at_setup(), 60)}"
+        base = self.spelled(operand)
+        value = base if fixed is None else f"{base} + {print_cuda(fixed, self.at_setup(), 60)}"
         ctype = next(p.ctype for p in self.kernel.params if p.name == operand.param)
         return self.hoisted.declare(re.sub(r"\s*\b__restrict__\b\s*", "", ctype).strip(), wanted, value)
 
     def _base_pointer(self, operand: Operand, fixed: Expr) -> str:
-        value = f"{operand.param} + {print_cuda(fixed, self.at_setup(), 61)}"
+        value = f"{self.spelled(operand)} + {print_cuda(fixed, self.at_setup(), 61)}"
         suffix = "".join(sorted(free_vars(fixed) & {"b", "h", "hk"})) or "base"
         ctype = next(p.ctype for p in self.kernel.params if p.name == operand.param)
         kind = re.sub(r"\s*\b__restrict__\b\s*", "", ctype).strip()

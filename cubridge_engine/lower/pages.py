@@ -88,16 +88,31 @@ def _product(names: _Names, product: PageProduct) -> list[Hunk]:
         return f"{table}[{row} / {size}] * {page} + {row} % {size} * {product.stride}"
 
     row = product.row[1:-1].strip() if product.row.startswith("(") and product.row.endswith(")") else product.row
-    if product.statement is None or re.fullmatch(r"\w+", row):
+    exists = _condition(names, product, row)
+    if product.statement is None or (exists is None and re.fullmatch(r"\w+", row)):
         inline = row if re.fullmatch(r"\w+", row) else f"({row})"
         return [job.replace(product.span, _bracketed(job, product, offset(inline)), step)]
-    choice = _CHOICE.fullmatch(product.row)
-    if choice is not None:
-        value = f"{choice['condition']} ? {offset(choice['row'])} : 0"
+    if exists is not None:
+        condition, row = exists
+        value = f"{condition} ? {offset(row)} : 0"
         name, hunks = _declared(names, product, _stride_type(names, product), ("page_offset", "paged_offset"), value)
         return [*hunks, job.replace(product.span, name, step)]
     name, hunks = _declared(names, product, "int", ("key_row", "paged_row"), row)
     return [*hunks, job.replace(product.span, _bracketed(job, product, offset(name)), step)]
+
+
+def _condition(names: _Names, product: PageProduct, row: str) -> tuple[str, str] | None:
+    """(condition, row) where the text knows whether the row exists, and only then a page has it: ``(in ? row : 0)``, or
+    a constant of the block before the product, ``const bool in = row < rows``.
+    """
+    choice = _CHOICE.fullmatch(product.row)
+    if choice is not None:
+        return choice["condition"], choice["row"]
+    if product.statement is None or not re.fullmatch(r"\w+", row):
+        return None
+    before = names.job.source.data[max(product.block, 0) : product.statement.start].decode(errors="replace")
+    known = re.findall(rf"\bbool\s+(\w+)\s*=\s*{row}\s*<\s*\w+\s*;", before)
+    return (known[-1], row) if known else None
 
 
 def _declared(
@@ -157,7 +172,8 @@ def _listed(job: Job, offset: int, items: list[str], longer: int = 0) -> str:
     """``, a, b``, on a line of its own where the line, by now `longer`, gets too long."""
     text = ", ".join(items)
     rest = job.text(offset, offset + 3).splitlines()
-    if job.style.fits(f"{' ' * longer}{job.column(offset)}, {text}{rest[0] if rest else ''}"):
+    column = f"{job.column(offset)}{job.inserted.get(offset, '')}".rpartition(job.style.newline)[2]
+    if job.style.fits(f"{' ' * longer}{column}, {text}{rest[0] if rest else ''}"):
         return f", {text}"
     indent = job.line_indent(offset)
     opened = job.column(offset).rfind("(") + 1

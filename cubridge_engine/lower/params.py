@@ -45,6 +45,7 @@ def at_interface(job: Job, added: Added) -> list[Hunk]:
     if signature is None:
         raise job.missing("the parameter list", step)
     hunks = [_signature(job, signature, added, step, _pointer_style(job, signature))]
+    hunks += _carried(job, added, step, _pointer_style(job, signature))
     known = {signature.function, *(s.function for s in job.anchors.launchers)}
     for launcher in job.anchors.launchers:
         hunks.append(_signature(job, launcher, added, step, _launcher_style(job, launcher)))
@@ -53,6 +54,26 @@ def at_interface(job: Job, added: Added) -> list[Hunk]:
             raise CannotLower(_unpassable(call, added, signature.function))
         hunks.append(job.hunk(call.insert, call.insert, _list(job, call.insert, added.names), step))
     return hunks
+
+
+def _carried(job: Job, added: Added, step: Step, pointer: str | None) -> list[Hunk]:
+    """New members of the struct that brings parameters to functions and methods, and their values."""
+    carrier = job.anchors.carrier
+    if carrier is None:
+        return []
+    types = set(job.scopes.kernel.instantiation)
+    lines: list[str] = []
+    for param, _ in added.params:
+        text = re.sub(r"\s*\b__restrict__\b\s*", " ", _parameter(job, param, pointer)).replace("* ", "*").strip()
+        if types & set(re.findall(r"\w+", text)):
+            raise job.missing(f"a struct with a member `{text}`", step)
+        text = re.sub(r"\*(?=\w)", "* ", text)
+        lines.append(f"{job.style.newline}{carrier.indent}{text};")
+    names = _list(job, carrier.values, added.names)
+    return [
+        job.hunk(carrier.members, carrier.members, "".join(lines), step),
+        job.hunk(carrier.values, carrier.values, names, step),
+    ]
 
 
 def _unpassable(call: CallSite, added: Added, function: str) -> Diagnostic:

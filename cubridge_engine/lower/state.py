@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tree_sitter import Node
 
+from ..diagnostics import make
 from ..ir.anchors import StateSite
-from ..ir.expr import Expr
+from ..ir.expr import Expr, free_vars
 from ..transfer.model import HeadEdit, InverseEdit, StateEdit, Step
-from .context import Job
+from .context import CannotLower, Job
 from .cuda_expr import float_literal, print_cuda
 from .hoist import hoist
 from .hunks import Hunk
@@ -22,7 +23,10 @@ def at_state(job: Job, step: Step, edit: StateEdit) -> list[Hunk]:
 
 
 def _value(job: Job, value: Expr, site: StateSite) -> str:
-    extra: dict[str, str] = {}
+    row = site.names.text.get("row")
+    if row is None and "i" in free_vars(value):
+        raise CannotLower(make("CB410", site.statement, role=site.role))
+    extra: dict[str, str] = {} if row is None else {"i": row}
     setup = job.anchors.setup_offset
     if setup is not None and setup <= site.statement.start:
         value = hoist(value, job.scopes, extra, "sink")

@@ -23,7 +23,7 @@ from ..verify.subject import Subject, VerifyOptions
 from .common import Loaded, diagnostic_dicts, exit_code, load, without_scales
 from .drop_ins import derived_results, make_drop_in
 from .files import Options, file_ref, parse_kernel_file, stale
-from .header import below_header, build_lines, report_lines
+from .header import below_header, build_lines, inputs_lines, report_lines
 from .widths import lift_at, widths_of_kernel
 
 STAGES = ("parse", "lift", "spec", "transfer", "lower", "read back", "ir", "compile", "simulate", "gpu")
@@ -71,7 +71,8 @@ class _Job:
                 empty_rows=self.options.empty_rows,
                 reserved=identifiers(loaded.source),
                 tile_lists=_can_walk(loaded.lifted.anchors),
-                pages=loaded.lifted.anchors.pages is not None and not loaded.padded,  # padding would copy the cache
+                pages=loaded.lifted.anchors.pages is not None,
+                padded=loaded.padded,
                 rules=self.options.rules,
             )
             self.diagnostics.extend(result.diagnostics)
@@ -244,7 +245,8 @@ def _adapted(job: _Job, report: Report | None, data: bytes) -> bytes:
     assert job.lowered is not None
     assert job.text is not None
     built = build_lines(job.drop_in, job.options.drop_in) if job.drop_in is not None else []
-    lines = (*job.lowered.header_lines, *built, *report_lines(report))
+    called = inputs_lines(job.loaded.lifted.kernel, job.loaded.attention) if job.loaded and job.loaded.attention else []
+    lines = (*job.lowered.header_lines, *called, *built, *report_lines(report))
     return with_header(job.text, lines, "\r\n" if b"\r\n" in data else "\n")
 
 

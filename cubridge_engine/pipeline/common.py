@@ -19,7 +19,7 @@ from ..verify.targets import archs_of
 from .files import Options, contract_of, parse_kernel_file, read_file
 from .widths import as_given, fit_widths, lift_at, widths_of_kernel
 
-ENVIRONMENT_CODES = frozenset({"CB600", "CB007"})
+ENVIRONMENT_CODES = frozenset({"CB600", "CB007", "CB650"})
 
 
 @dataclass(slots=True)

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+from ..ir.nodes import Kernel
+from ..lower.header import call_lines, elsewhere_line
 from ..results import WHOLE, Report, SimulatedResult
+from ..spec.attention import Attention
 from ..spec.dropin import DropIn
 from ..verify.levels import LEVELS
 
@@ -24,6 +27,17 @@ def below_header(report: Report, lines: int) -> Report:
     return report.model_copy(update={"simulated": tuple(moved)})
 
 
+def inputs_lines(kernel: Kernel, attention: Attention) -> list[str]:
+    """The widths that the kernel was adapted at, the spec's inputs (q, k and v by their roles), and its conditions."""
+    inputs = [item.name if item.role == "operand" else item.role for item in attention.inputs]
+    requires = [f"{name} == {size}" for name, size in attention.specialised.items() if name not in ("D", "Dv")]
+    requires += [f"{a} == {b}" for a, b in attention.equal_sizes]
+    requires += [f"{a} <= {b}" for a, b in attention.ordered_sizes]
+    requires += [f"{name} % {attention.size_step} == 0" for name in ("Sq", "Sk") if attention.size_step > 1]
+    requires += [f"{name} <= {longest}" for name, longest in attention.table_ends]
+    return call_lines((kernel.D, kernel.Dv), inputs, requires)
+
+
 def build_lines(drop_in: DropIn, file: str) -> list[str]:
     """How the caller makes a tensor that is no argument of the spec, in one line; where there is none, which file is
     around the kernel. `file`: the drop-in's name, if it is known.
@@ -33,9 +47,10 @@ def build_lines(drop_in: DropIn, file: str) -> list[str]:
         return [f"// cubridge: around this kernel: {file}; {words}"] if file else []
     name_of = {name: name for name in drop_in.derived.reads}
     where = f"of {file}" if file else "of the drop-in written beside this file"
+    keys = f"the cache, {drop_in.derived.table} that of its pages" if drop_in.derived.table else "[B, Hkv, Sk, D]"
     return [
         f"// cubridge: build {drop_in.derived.name} = {drop_in.derived.call(name_of, 'q', 'k')}"
-        f"  ({where}; q is [B, H, Sq, D], k is [B, Hkv, Sk, D])"
+        f"  ({where}; q is [B, H, Sq, D], k is {keys})"
     ]
 
 
@@ -60,9 +75,7 @@ def report_lines(report: Report | None) -> list[str]:
             f"// cubridge: report the whole module with the drop-in {EXECUTED[case.level]} in {case.dtype}:"
             f" worst row error {float(case.worst_o):.1e} (tolerance {case.tolerance:.1e})"
         )
-    for d, values in report.values_elsewhere().items():
-        passed = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-        lines.append(f"// cubridge: report at D = {d} it was executed with {passed}")
+    lines += [elsewhere_line(d, values) for d, values in report.values_elsewhere().items()]
     for arch in dict.fromkeys(one.arch for one in report.compiled):
         ones = [one for one in report.compiled if one.arch == arch]
         registers, spilled, shared = (

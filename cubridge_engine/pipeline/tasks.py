@@ -104,6 +104,29 @@ def lift(params: Params, progress: Progress) -> dict[str, Any]:
     return run(params["kernel"], options_of(params), progress).model_dump(mode="json")
 
 
+@_with_texts
+def export(params: Params, progress: Progress) -> dict[str, Any]:
+    """An ``Exporting`` (needs ``kernel`` and ``target``, the file to be written; ``name`` of the operator)."""
+    from .export import export_kernel as run
+
+    others = {name: value for name, value in params.items() if name not in ("target", "name")}
+    found = run(params["kernel"], params["target"], params.get("name"), options_of(others), progress)
+    return found.model_dump(mode="json")
+
+
+@_with_torch
+@_with_texts
+def bench(params: Params, progress: Progress) -> dict[str, Any]:
+    """A ``Measured`` (needs ``kernel`` and ``spec``; ``shape``, ``dtype`` and ``rounds`` say what is measured)."""
+    from .bench import Request
+    from .bench import bench as run
+
+    own = {name: params[name] for name in ("shape", "dtype", "rounds") if params.get(name) is not None}
+    others = {name: value for name, value in params.items() if name not in ("shape", "dtype", "rounds")}
+    found = run(params["kernel"], params["spec"], Request(**own), options_of(others), progress)
+    return found.model_dump(mode="json")
+
+
 @_with_torch
 @_with_texts
 def read_spec(params: Params, progress: Progress) -> dict[str, Any]:

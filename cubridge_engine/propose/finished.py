@@ -12,7 +12,7 @@ from ..lower.read_back import differences
 from ..pipeline.adapt import moved
 from ..pipeline.check import verify_kernel
 from ..pipeline.files import Options, file_ref, lift_at, parse_kernel_file
-from ..pipeline.header import below_header, report_lines
+from ..pipeline.header import below_header, inputs_lines, report_lines
 from ..results import Adaptation, HunkResult, ProposedResult
 from ..source import SourceFile, overlay
 from ..verify.bindings import Given, bind_kernel
@@ -40,7 +40,8 @@ def of_verification(
         return None, different
     with overlay({kernel: whole.decode("utf-8")}):
         done = verify_kernel(kernel, spec, options, checks, progress)
-    lines = (*header, *report_lines(done.report))
+    called = inputs_lines(found.lifted.kernel, found.attention) if found.attention is not None else []
+    lines = (*header, *called, *report_lines(done.report))
     final = with_header(text, lines, _newline(text))
     report = below_header(done.report, len(lines) - len(header)) if done.report is not None else None
     adapted = Adaptation.model_validate(

@@ -149,6 +149,12 @@ ROWS: dict[str, Row] = {
         "mask the scores before the softmax (masked_fill with -inf; a factor f is `+ log f`): with the weights "
         "normalised again that is the same function",
     ),
+    "CB262": Row(
+        E,
+        "`{name}` is cut into overlapping pieces before it is used ({op}): a window made by chunks",
+        "write one attention over all rows with the mask `(i - j).abs() <= window` (or `i // chunk` compared with "
+        "`j // chunk`): tiles of keys outside of the window are not visited, so there is nothing to cut",
+    ),
     "CB260": Row(
         E,
         "the scores contain {count} products that pair rows with keys, and they are neither added to each other nor is "

@@ -10,13 +10,14 @@ from .nodes import Algebra, both
 
 # A longer list is a table: it belongs in an argument.
 _LONGEST_LIST = 32
+_SHORTEST_PROGRESSION = 3  # any two numbers are one
 
 
 def constant_element(algebra: Algebra, data: Any, index: Sequence[Expr]) -> Expr | None:
     """The element of the constant tensor `data` at `index`, or None when no formula gives all its values.
 
-    Understood: one value everywhere; a short list along one axis; a band of two values along the last two axes (causal
-    masks, windows).
+    Understood: one value everywhere; numbers in equal steps along one axis (positions, as `tensor(range(n))` gives
+    them), or a short list of any; a band of two values along the last two axes (causal masks, windows).
     """
     long = [d for d, n in enumerate(data.shape) if n > 1 and not _same_along(data, d)]
     small = data[tuple(slice(None) if d in long else 0 for d in range(data.dim()))]
@@ -24,6 +25,9 @@ def constant_element(algebra: Algebra, data: Any, index: Sequence[Expr]) -> Expr
         return Const(small.item())
     if len(long) == 1:
         count = data.shape[long[0]]
+        even = _progression(algebra, small.tolist(), index[long[0]])
+        if even is not None:
+            return even
         if count > _LONGEST_LIST:
             return None
         values = tuple(Const(v) for v in small.tolist())
@@ -33,6 +37,16 @@ def constant_element(algebra: Algebra, data: Any, index: Sequence[Expr]) -> Expr
 
 def _same_along(data: Any, dim: int) -> bool:
     return bool((data == data.narrow(dim, 0, 1)).all())
+
+
+def _progression(algebra: Algebra, values: list[Any], at: Expr) -> Expr | None:
+    """``first + step * at`` where that gives every value, all of them whole numbers."""
+    if len(values) < _SHORTEST_PROGRESSION or any(type(v) is bool or not float(v).is_integer() for v in values):
+        return None
+    first, step = int(values[0]), int(values[1]) - int(values[0])
+    if any(v != first + step * n for n, v in enumerate(values)):
+        return None
+    return algebra.add(algebra.mul(at, Const(step)), Const(first))
 
 
 def _band(algebra: Algebra, data: Any, row: Expr, column: Expr) -> Expr | None:

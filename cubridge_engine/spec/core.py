@@ -73,6 +73,7 @@ class Whole:
                 module=program.module,
                 layers=True,
                 flex=program.flex,
+                memory=program.memory,
             )
             self.merges.setdefault(program.outputs, Merges()).apply(graph)
             self.graphs[key] = graph

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ..ir.evaluate import evaluate
+from ..ir.expr import Read, walk
 from .core import Core, Values
 from .sizes import Plan
 
@@ -27,6 +29,7 @@ def core_plans(core: Core, reach: int, numbers: Sequence[int]) -> Iterator[Plan]
         return core.with_tables(found)
 
     beyond = [lengths(lambda _n, k, m=m: m + 1 + k, 1) for m in numbers]
+    least = [lengths(lambda _n, _k: 1, 0)] if rows and _masks_itself(core) else []
     yield _plan(
         core,
         (
@@ -35,6 +38,7 @@ def core_plans(core: Core, reach: int, numbers: Sequence[int]) -> Iterator[Plan]
         ),
         (lengths(lambda _n, k: near + 7 * k, 1), lengths(lambda _n, k: near + 13 - 5 * k, 0)),
         beyond,
+        least,
     )
     if rows and min(base[n] for n in rows) >= _SHORTEST:
         yield _plan(
@@ -42,6 +46,7 @@ def core_plans(core: Core, reach: int, numbers: Sequence[int]) -> Iterator[Plan]
             (lengths(lambda n, k: base[n] - k, 2), lengths(lambda n, k: base[n] - 5 - 3 * k, 1)),
             (lengths(lambda n, k: base[n] // 2 + k, 1), lengths(lambda n, k: base[n] - 3 - k, 0)),
             [v for v in beyond if all(v[n] <= base[n] for n in rows)],
+            least,
             longest=longest,
         )
     same = lambda n, _k: base[n]  # noqa: E731
@@ -49,10 +54,28 @@ def core_plans(core: Core, reach: int, numbers: Sequence[int]) -> Iterator[Plan]
     yield _plan(core, (base, base), (base,), [])
 
 
+def _masks_itself(core: Core) -> bool:
+    """True where the only query of the only key does not attend to it: a row without keys that nothing else shows."""
+    mask = core.template.mask
+    if mask is None or any(isinstance(e, Read) for e in walk(mask)):
+        return False
+    try:
+        return not evaluate(mask, {**dict.fromkeys(("b", "h", "i", "j"), 0), "H": 1, "Hkv": 1, "Sq": 1, "Sk": 1})
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
 def _plan(
-    core: Core, read: Sequence[Values], check: Sequence[Values], beyond: Sequence[Values], longest: int = 0
+    core: Core,
+    read: Sequence[Values],
+    check: Sequence[Values],
+    beyond: Sequence[Values],
+    least: Sequence[Values] = (),
+    longest: int = 0,
 ) -> Plan:
-    """Sizes that stay the same at both readings are fixed; sizes with one formula are equal."""
+    """Sizes that stay the same at both readings are fixed; sizes with one formula are equal. At `least` the function
+    need not run: rows without keys may show there.
+    """
     read_at = tuple(core.sizes_at(v) for v in read)
     check_at = tuple(core.sizes_at(v) for v in check)
     more = tuple(core.sizes_at(v) for v in beyond)
@@ -67,7 +90,7 @@ def _plan(
     return Plan(
         read_at,
         (*check_at, *(more if not longest else ())),
-        (*check_at, *more),
+        (*check_at, *more, *(core.sizes_at(v) for v in least)),
         fixed,
         equal,
         ordered=ordered,

@@ -4,7 +4,8 @@ A module computes q, k and v from its arguments and goes on with the result. The
 to the weighted sum of v. The nodes before it are its inputs (`leaves.py` chooses which ones), the nodes after it stay
 in torch. Rules that keep other pairs of products from being taken for attention:
 
-- q, k and v each depend on an argument; none comes from weights alone,
+- q, k and v each depend on an argument; queries may come from weights alone (a learned latent, a class token) where the
+  function has no other attention,
 - between the two products there is no third one that consumes a score, and something that is not linear,
 - nothing outside the core uses its scores or weights.
 """
@@ -12,6 +13,7 @@ in torch. Rules that keep other pairs of products from being taken for attention
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,9 +123,31 @@ def find_cores(graph: Graph) -> list[Core]:
     products = {n: _operands(graph, n) for n in graph.nodes if n.op == "call_function" and _is_product(graph, n)}
     own = frozenset(graph.names)
     varying = {n for n, pair in products.items() if all(graph.depends(x) & own for x in pair)}
+    cores = _cores(graph, products, varying, set())
+    if not cores:
+        with suppress(Refused):  # then what the function lacks as it stands is said
+            cores = _cores(graph, products, varying, _learned(graph, products))
+    if not cores:
+        mixed = _mixing(graph, products, varying)
+        if mixed is not None:
+            raise Refused("CB224", graph.line(mixed))
+        raise Refused("CB228", None, reason=_why_none(graph, products, varying))
+    return _distinct(graph, cores)
+
+
+def _learned(graph: Graph, products: dict[Any, tuple[Any, Any]]) -> set[Any]:
+    """Products of weights with something that depends on arguments, as scores of learned queries are; no layers."""
+    own = frozenset(graph.names)
+    one = {n for n, pair in products.items() if sum(bool(graph.depends(x) & own) for x in pair) == 1}
+    return {n for n in one if graph.op_name(n) != "linear"}
+
+
+def _cores(graph: Graph, products: dict[Any, tuple[Any, Any]], varying: set[Any], learned: set[Any]) -> list[Core]:
+    """The attentions whose scores are among `varying` or `learned` (then their values are no weights of a layer)."""
+    own = frozenset(graph.names)
     cores: list[Core] = []
     for node in graph.nodes:
-        if node not in varying:
+        if node not in varying and node not in learned:
             continue
         if graph.op_name(node) == FUSED:
             query, key = products[node]
@@ -131,22 +155,18 @@ def find_cores(graph: Graph) -> list[Core]:
             continue
         for side, weights in enumerate(products[node]):
             between, met = _before(graph, weights, products)
-            scores = [p for p in met if p in varying]
+            scores = [p for p in met if p in varying or p in learned]
             if len(scores) > 1:
                 scores = of_queries_with_keys(graph, weights, scores)
             linear = not any(graph.op_name(n) in _NOT_LINEAR for n in between if n.op == "call_function")
             if len(scores) != 1 or linear or graph.op_name(scores[0]) == FUSED:
                 continue
             value = products[node][1 - side]
-            if scores[0] in ancestors([value]):
+            layer = scores[0] in learned and not graph.depends(value) & own
+            if layer or scores[0] in ancestors([value]):
                 continue
             cores.append(_core(graph, scores[0], node, products[scores[0]], value, side == 1))
-    if not cores:
-        mixed = _mixing(graph, products, varying)
-        if mixed is not None:
-            raise Refused("CB224", graph.line(mixed))
-        raise Refused("CB228", None, reason=_why_none(graph, products, varying))
-    return _distinct(graph, cores)
+    return cores
 
 
 def _is_product(graph: Graph, node: Any) -> bool:

@@ -76,10 +76,14 @@ class CutGraph(Graph):
             leaves_of(self, core.k_like, of_k[0], of_k[1], "k"),
             leaves_of(self, core.value, of_v[0], of_v[1], "v"),
         ]
-        for leaf in alike(choices):
+        for leaf, views in zip(alike(choices), choices, strict=True):
             role = leaf.role
-            if leaf.node in self.leaves:
-                raise Refused("CB231", self.line(core.scores), name=role, reason="it is the same tensor as another one")
+            if leaf.node in self.leaves:  # keys that are the values too: a view of it is an input of its own
+                others = [v for v in views if len(v.perm) == len(leaf.perm) and v.node not in self.leaves]
+                if not others:
+                    why = "it is the same tensor as another one"
+                    raise Refused("CB231", self.line(core.scores), name=role, reason=why)
+                leaf = others[-1]
             self.add(leaf)
             if role == "q":
                 self.packed = len(leaf.perm) == len("thd") and leaf.perm[-2] < leaf.perm[0]

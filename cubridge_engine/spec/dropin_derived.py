@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from .attention import TensorInput
@@ -13,7 +13,9 @@ from .attention import TensorInput
 class Derived:
     """The tensor `name` (described by `what`), made by `function` from q, k and the operands `reads`, in this order.
 
-    `source` is the text of the function and of what it uses, `names` are all names it defines.
+    `source` is the text of the function and of what it uses, `names` are all names it defines. `table` is the argument
+    of the spec that names the pages of k and v, where they lie in such: the function then is given the cache for k, and
+    the table behind it.
     """
 
     name: str
@@ -22,10 +24,12 @@ class Derived:
     reads: tuple[str, ...]
     source: str
     names: tuple[str, ...]
+    table: str = ""
 
-    def call(self, name_of: dict[str, str], q: str, k: str) -> str:
-        """The function's call; `name_of` has the operands' names in the calling code."""
-        return f"{self.function}({', '.join((q, k, *(name_of[n] for n in self.reads)))})"
+    def call(self, name_of: Mapping[str, str], q: str, k: str, table: str = "") -> str:
+        """The function's call; `name_of` has the operands' names in the calling code, `table` is that of the table."""
+        pages = [table or self.table] if self.table else []
+        return f"{self.function}({', '.join((q, k, *pages, *(name_of[n] for n in self.reads)))})"
 
 
 CALL = "call_with_tiles"
@@ -33,14 +37,15 @@ CALL = "call_with_tiles"
 
 def call_function(derived: Derived, inputs: Sequence[TensorInput]) -> str:
     """A function that makes the tensor and calls the kernel with it."""
-    names = argument_names([i.name for i in inputs], {"kernel", CALL, *derived.names})
-    name_of = {i.name: n for i, n in zip(inputs, names, strict=True)}
+    pages = [derived.table] if derived.table else []
+    names = argument_names([*(i.name for i in inputs), *pages], {"kernel", CALL, *derived.names})
+    name_of = {i.name: n for i, n in zip(inputs, names[: len(inputs)], strict=True)}
     q, k = (name_of[next(i.name for i in inputs if i.role == role)] for role in "qk")
     given = ", ".join(names)
     return (
         f"def {CALL}(kernel, {given}):\n"
         f'    """The kernel with {derived.name}, built for this call."""\n'
-        f"    return kernel({given}, {derived.call(name_of, q, k)})\n"
+        f"    return kernel({given}, {derived.call(name_of, q, k, names[-1])})\n"
     )
 
 

@@ -45,6 +45,10 @@ NEVER: dict[str, str] = {
 }
 
 
+# Views whose elements overlap: what a sliding window needs in torch, and no kernel does.
+_OVERLAPPING = frozenset(("as_strided", "unfold", "im2col"))
+
+
 class Elements:
     """Reads elements of the nodes of one `Graph`; index variables and their ranges live in `algebra`."""
 
@@ -124,6 +128,8 @@ class Elements:
         if not sources:
             value = node.meta.get("val")
             return Refused("CB232", line, bytes=getattr(value, "nbytes", 0), op=op)
+        if op in _OVERLAPPING:
+            return Refused("CB262", line, name=" or ".join(sorted(sources)), op=op)
         if len(sources) == 1:
             return Refused("CB231", line, name=next(iter(sources)), reason=op)
         return Refused("CB229", line, op=op)

@@ -83,7 +83,7 @@ def fake_inputs(attention: Attention, sizes: Mapping[str, int]) -> list[Any]:
 
 
 def _mask(shape: tuple[int, ...], generator: Any, empty: bool) -> Any:
-    """True in runs (a padded end) with random holes; the first row is emptied on request."""
+    """True in runs (a padded end) with random holes; with rows of one value on request."""
     import torch
 
     if not shape or 0 in shape:
@@ -93,8 +93,17 @@ def _mask(shape: tuple[int, ...], generator: Any, empty: bool) -> Any:
     lengths = torch.randint(max(1, keys // 2), keys + 1, shape[:-1] or (1,), generator=generator)
     keep &= torch.arange(keys) < lengths.reshape(*shape[:-1], 1)
     keep[..., 0] |= ~keep.any(-1)
-    if empty:
-        keep.view(-1, keys)[0] = False
+    return with_empty_rows(keep) if empty else keep
+
+
+def with_empty_rows(keep: Any) -> Any:
+    """The mask with a row along its last axis that is all False and, where it has more rows, one that is all True: the
+    spec may mean either by a masked key.
+    """
+    rows = keep.view(-1, keep.shape[-1])
+    if len(rows) > 1:
+        rows[-1] = True
+    rows[0] = False
     return keep
 
 

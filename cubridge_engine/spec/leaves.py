@@ -182,6 +182,9 @@ def leaves_of(graph: Graph, operand: Any, row_axis: int, feature_axis: int, role
     node, at = operand, index
     while (step := through(graph, node, at, algebra)) is not None:
         node, at = step
+        # Heads and batches may share keys; queries that all batches share are only read as such before they are spread.
+        if role == "q" and elements_in(node) < elements_in(operand):
+            break
         if _is_apart(algebra, [int(n) for n in node.meta["val"].shape], at):
             found.append(Leaf(node, role, _order(list(at), names, own=False), role))
     return found
@@ -207,7 +210,9 @@ def alike(choices: Sequence[Sequence[Leaf]]) -> list[Leaf]:
 
 
 def _is_apart(algebra: Algebra, shape: list[int], index: Index) -> bool:
-    """Row and feature are axes of their own, and every other axis belongs to batch and heads."""
+    """Row and feature are axes of their own, and every other axis belongs whole to batch and heads: every second head
+    of an axis is not cut out of it here.
+    """
     if len(shape) > 4:
         return False
     mentioned = [variables(e) for e in index]
@@ -216,7 +221,11 @@ def _is_apart(algebra: Algebra, shape: list[int], index: Index) -> bool:
         whole = len(owners) == 1 and index[owners[0]] == Var(name) and shape[owners[0]] == algebra.extent[name]
         if not whole:
             return False
-    return all(found or (e == ZERO and n == 1) for found, e, n in zip(mentioned, index, shape, strict=True))
+    spans = [algebra.bounds(e) for e in index]
+    return all(
+        span == (0, n - 1) or (span is None and bool(found))
+        for found, span, n in zip(mentioned, spans, shape, strict=True)
+    )
 
 
 def _order(index: Index, names: dict[int, str], own: bool) -> tuple[int, ...]:

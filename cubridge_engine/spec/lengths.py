@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from .inputs import with_empty_rows
 from .program import Program
 from .trace import make_mode, quiet
 
@@ -160,7 +161,7 @@ def real_arguments(
 ) -> list[Any]:
     """Random arguments at these lengths, each made alike to the example's: ranges of integers and scale of numbers.
 
-    `empty_rows`: bool arguments get a row of False along their last axis.
+    `empty_rows`: bool arguments get a row of False along their last axis, and one of True.
     """
     import torch
 
@@ -174,7 +175,7 @@ def real_arguments(
             if shape and 0 not in shape:
                 new[..., 0] = True
                 if empty_rows:
-                    new.view(-1, shape[-1])[0] = False
+                    with_empty_rows(new)
             made.append(new)
         elif (axis := cumulative_axis(program.example, example)) is not None:
             end = shapes_at(program, lengths, values)[axis[0]][axis[1]]

@@ -3,6 +3,7 @@
 - ``q1 k1^T + q2 k2^T`` is one product over more features: ``[q1, q2] [k1, k2]^T`` (latent attention with a rope part).
 - ``[q k1^T, q k2^T]`` along the keys is one product with more keys: ``q [k1, k2]^T`` (memory keys, a zero key).
 - ``(P1 - c P2) V`` is two attentions over one V, put together afterwards: ``P1 V - c (P2 V)`` (differential attention).
+- A fused attention with three or more axes before the rows (windows of images) has all but the last of them as batch.
 
 What is made stands before or after the attention, so a drop-in writes it. Readings are checked against the function
 itself, never against this graph. What to rewrite is decided in one trace, where no length is 1, and done the same way
@@ -18,7 +19,7 @@ from typing import Any
 from ..ir.expr import Expr, Read, Var
 from .cut import FUSED, PRODUCTS, VIEWS
 from .elements import Elements, Refused
-from .merge_make import Axes, Piece, Places, Products, Rewriting, Side, Weights, make
+from .merge_make import Axes, Flat, Piece, Places, Products, Rewriting, Side, Weights, make
 from .nodes import ZERO, walk
 from .rules import RULES
 from .trace import Graph
@@ -256,6 +257,18 @@ def _weights_combined(graph: Graph, places: Places, node: Any) -> Rewriting | No
     return Weights(places.of(node), places.of(values), total.target, terms)
 
 
+def _many_batches(graph: Graph, places: Places, node: Any) -> Rewriting | None:
+    a = graph.arguments(node)
+    operands = [a[name] for name in ("query", "key", "value")]
+    lead = [list(x.meta["val"].shape)[:-2] for x in operands]
+    if len(lead[0]) < 3 or any(x[:-1] != lead[0][:-1] for x in lead):
+        return None
+    mask = a["attn_mask"]
+    if mask is not None and math.prod(mask.meta["val"].shape[:-3]) > 1:
+        return None  # which window a batch is would depend on how many there are
+    return Flat(places.of(node))
+
+
 def _factored(graph: Graph, node: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     """A node without factors that do not depend on the last axis; the factors with their operator, the last first."""
     found: list[tuple[Any, Any]] = []
@@ -302,4 +315,5 @@ _FINDERS = {
     "cat": _keys_joined,
     "bmm": _weights_combined,
     "mm": _weights_combined,
+    FUSED: _many_batches,
 }

@@ -108,13 +108,23 @@ class Weights:
     terms: tuple[tuple[int, tuple[tuple[Any, Any, bool], ...]], ...]
 
 
-Rewriting = Products | Weights
+@dataclass(frozen=True)
+class Flat:
+    """The node is a fused attention of more than four axes: all before the heads become one."""
+
+    node: int
+
+
+Rewriting = Products | Weights | Flat
 
 
 def make(graph: Graph, rewriting: Rewriting) -> None:
     """Rewrite the graph in place."""
     maker = _Maker(graph, rewriting.node)
-    made = maker.products(rewriting) if isinstance(rewriting, Products) else maker.weighted(rewriting)
+    if isinstance(rewriting, Flat):
+        made = maker.flat(graph.arguments(maker.place))
+    else:
+        made = maker.products(rewriting) if isinstance(rewriting, Products) else maker.weighted(rewriting)
     maker.place.replace_all_uses_with(made)
     _erase(maker.place)
     graph.refresh()
@@ -141,18 +151,18 @@ class _Maker:
         self.out = [int(n) for n in self.place.meta["val"].shape]
         self.aten = torch.ops.aten
 
-    def call(self, target: Any, *args: Any) -> Any:
-        """A new node."""
+    def call(self, target: Any, *args: Any, **options: Any) -> Any:
+        """A new node; `options` are plain values."""
         import torch
 
         graph = self.place.graph
         with graph.inserting_before(self.place):
-            node = graph.call_function(target, args)
+            node = graph.call_function(target, args, options)
 
         def value(x: Any) -> Any:
             return x.meta["val"]
 
-        node.meta = {"custom": self.place.meta.get("custom"), "val": target(*torch.fx.map_arg(args, value))}
+        node.meta = {"custom": self.place.meta.get("custom"), "val": target(*torch.fx.map_arg(args, value), **options)}
         return node
 
     def permuted(self, node: Any, order: Sequence[int]) -> Any:
@@ -245,3 +255,20 @@ class _Maker:
                 result = self.call(target, result, self.nodes[factor] if is_node else factor)
             results.append(result)
         return self.call(self.aten.reshape.default, self.call(r.total, *results), self.out)
+
+    def flat(self, a: dict[str, Any]) -> Any:
+        """The fused attention with one axis of batches, and its result in the shape of the node."""
+        batch = self.out[:-3]
+
+        def joined(node: Any) -> Any:
+            own = [int(n) for n in node.meta["val"].shape]
+            return self.call(self.aten.reshape.default, node, [math.prod(batch), *own[-3:]])
+
+        mask = a["attn_mask"]
+        if mask is not None and len(mask.meta["val"].shape) > 3:  # the same for all batches
+            mask = self.call(self.aten.reshape.default, mask, [int(n) for n in mask.meta["val"].shape[-3:]])
+        given = [joined(a[name]) for name in ("query", "key", "value")]
+        options = {"scale": a["scale"], "enable_gqa": a["enable_gqa"]}
+        options = {name: value for name, value in options.items() if value}
+        made = self.call(self.place.target, *given, mask, a["dropout_p"], a["is_causal"], **options)
+        return self.call(self.aten.reshape.default, made, self.out)

@@ -141,6 +141,12 @@ def either(a: Expr, b: Expr) -> Expr:
     return b if a == FALSE else a if b == FALSE else Call("or", (a, b))
 
 
+def _outside_exponents(expr: Expr) -> Iterable[Expr]:
+    """The factors of a product, and of quotients in it, that are no exponentials."""
+    over, under = factors(expr)
+    return [f for f in (*over, *under) if not (isinstance(f, Call) and f.op == "exp")]
+
+
 @dataclass
 class Algebra:
     """Integer index algebra under known ranges. `types` gives the type of tensors that are not float."""
@@ -336,11 +342,14 @@ class Algebra:
         return self.rebuild(expr, lambda e: self.substitute(e, mapping))
 
     def sum(self, var: str, extent: int, body: Expr) -> Expr:
-        """Sum of `body` over `var`: concatenations are split at their seams, factors without `var` are taken out."""
+        """Sum of `body` over `var`: concatenations are split at their seams, factors without `var` are taken out.
+
+        Seams of a mask or a bias are none of the sum: which part a key reads stays a condition.
+        """
         self.extent[var] = extent
         cuts = {0, extent}
         for e in walk(body):
-            if isinstance(e, Cat):
+            if isinstance(e, Cat) and not self._is_condition(e, body):
                 atoms, const = self.affine(e.index)
                 if atoms == {Var(var): 1}:
                     cuts |= {b - const for b in e.bounds if 0 < b - const < extent}
@@ -357,6 +366,14 @@ class Algebra:
             total = part if total is None else Call("add", (total, part))
         assert total is not None
         return total
+
+    def _is_condition(self, cat: Cat, body: Expr) -> bool:
+        """True for bools one after another, and for tables one after another that only exponents read."""
+        if all(self.type(part) == "bool" for part in cat.parts):
+            return True
+        if any(isinstance(e, Reduce) for e in walk(cat)):
+            return False
+        return not any(cat in walk(e) for e in _outside_exponents(body))
 
     def _plain_sum(self, var: str, extent: int, body: Expr) -> Expr:
         if extent == 1:

@@ -196,6 +196,13 @@ def _as_said(over: list[Expr], under: list[Expr]) -> Expr:
     scores = [f for f in over if f not in numbers and Var("s") in walk(f)]
     others = [f for f in over if f not in numbers and f not in scores]
     rest = [f for f in under if f not in below]
+    power = scores.count(Var("s"))
+    if power > 1 and not below and all(numbers.count(f) % power == 0 for f in numbers):
+        # (q k scale)^2 was taken apart into its factors; the scale stays with each score.
+        once = [f for f in dict.fromkeys(numbers) for _ in range(numbers.count(f) // power)]
+        base = _product([Var("s"), *once], [])
+        plain = [f for f in scores if f != Var("s")]
+        return _product([*[base] * power, *plain, *others], rest)
     result = _product([*scores[:1], *numbers], below)
     return _product([result, *scores[1:], *others] if result != Const(1.0) else [*scores[1:], *others], rest)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..ir.expr import NEG_INF, Call, Const, Expr, Read, Var
 from .elements import Elements, Refused
 from .nodes import Reduce, factors, join_terms, terms, variables, walk
 from .normalisers import weights_of
+from .weights_again import normalised_again
 
 
 @dataclass
@@ -74,11 +76,19 @@ def _strip_row(expr: Expr, key: str) -> Expr:
     return join_terms(kept)
 
 
+# Weights that are changed after the softmax, or divided by something else than its row sum.
+_PERHAPS_NORMALISED_AGAIN = ("CB221", "CB225", "CB227", "CB229", "CB234", "CB259")
+
+
 def take_apart(el: Elements, expr: Expr, outs: list[Expr]) -> Parts:
     """One output as a softmax or, failing that, as elementwise weights. Raises Refused."""
     try:
         return _softmax_parts(el, expr, outs)
-    except Refused:
+    except Refused as refused:
+        if refused.code in _PERHAPS_NORMALISED_AGAIN:
+            again = normalised_again(el.algebra, expr)
+            with suppress(Refused):
+                return _softmax_parts(el, again, outs)
         found = weights_of(el, expr, lambda over, key: _value_read(over, key, outs))
         if found is None:
             raise

@@ -23,6 +23,7 @@ from ..source import read_bytes
 from .flex_capture import block_masks
 from .flex_mods import Modified, NoModification, find_modifications, lines_of_names, names_in
 from .flex_run import any_length, left_out, load_flex
+from .state import Memory, leave_vmap
 from .trace import Line, flatten_outputs, frame_line, make_mode
 
 _EXAMPLES = ("example_inputs", "get_inputs")
@@ -69,6 +70,7 @@ class Program:
     captured: tuple[str, ...] = ()  # those of `names` that are no parameters: tensors that its modifications capture
     notes: tuple[Diagnostic, ...] = ()  # what loading it has to say
     prepare: Callable[[Sequence[Any]], None] | None = None  # what `function` needs to do for these tensors before it
+    memory: Memory | None = None  # of the modules, before their first call
 
     @property
     def tensor_positions(self) -> tuple[int, ...]:
@@ -145,20 +147,6 @@ def guarded(path: str, seconds: float) -> Generator[None]:
         leave_vmap()
 
 
-def leave_vmap() -> None:
-    """Leave every vmap that an exception cut short on its way in or out.
-
-    An alarm can arrive between torch's entering a level and its own clean-up; all later code of this process would
-    then run inside that vmap (``randn`` refuses to, for one).
-    """
-    functorch = sys.modules.get("torch._C._functorch")
-    if functorch is None:
-        return
-    with contextlib.suppress(RuntimeError):  # a level of another kind, which we never enter
-        while functorch.maybe_current_level() is not None:
-            functorch._vmap_decrement_nesting()
-
-
 def raised_line(path: str, error: BaseException) -> Line | None:
     """The line of the spec an exception passed through last."""
     found: Line | None = None
@@ -203,7 +191,21 @@ def load(path: str, entry: str, seconds: float) -> Program:
             raise fail("CB250", line, reason=reason)
         any_length(mask)
         notes.append(make("CB249", span_of(path, source, line), rows=rows, keys=keys))
-    return Program(path, source, name, function, names, arguments, line, made_up, owner, is_module, notes=tuple(notes))
+    memory = Memory(tuple(owner.modules())) if owner is not None else None
+    return Program(
+        path,
+        source,
+        name,
+        function,
+        names,
+        arguments,
+        line,
+        made_up,
+        owner,
+        is_module,
+        notes=tuple(notes),
+        memory=memory,
+    )
 
 
 def _holder(module: ModuleType) -> Any:

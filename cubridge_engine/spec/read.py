@@ -88,7 +88,7 @@ _TRACES = 9
 
 # Refusals that may only mean that the attention is a part of the function.
 _PERHAPS_A_PART = frozenset(
-    f"CB{n}" for n in (221, 222, 224, 226, 227, 228, 229, 230, 231, 232, 233, 234, 242, 253, 259, 260)
+    f"CB{n}" for n in (221, 222, 224, 226, 227, 228, 229, 230, 231, 232, 233, 234, 242, 253, 259, 260, 262)
 )
 
 
@@ -216,7 +216,14 @@ class Reader:
 
     def graph(self, inputs: list[Any]) -> Graph:
         program = self.program
-        graph = trace(lambda *t: program.call(t), program.path, program.tensor_names, inputs, flex=program.flex)
+        graph = trace(
+            lambda *t: program.call(t),
+            program.path,
+            program.tensor_names,
+            inputs,
+            flex=program.flex,
+            memory=program.memory,
+        )
         graph.qkv_like = frozenset(
             n
             for n, t in zip(self.program.tensor_names, self.program.example, strict=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..ir.expr import Call, Const, Expr, Read, Var, rebuild
+from ..ir.expr import TRUE, Call, Const, Expr, Read, Var, rebuild
 from .elements import Elements, Refused
 from .masks import peel
-from .nodes import ZERO, Cat, Reduce, factors, terms, variables, walk
+from .nodes import ZERO, Cat, Reduce, either, factors, negate, terms, variables, walk
 from .normalisers import ROW_SUM, peel_weight
 from .parts import Parts, describe, take_apart
 from .trace import Line
@@ -121,7 +121,10 @@ def _roles(q: Read, k: Read, key: str, feature: str, packed: bool) -> dict[str, 
     names: dict[str, str] = {}
     rest = [n for n in range(len(q.index)) if n != j_axis and q.index[n] != Var(feature)]
     shared = [n for n in rest if k.index[n] != q.index[n]]
-    if len(shared) > 1 or len(rest) > 2:
+    if len(rest) > 2:
+        many = f"it has {len(rest)} axes beside its rows and features; join all but the heads into one of batches"
+        raise Refused("CB230", None, name=q.tensor, reason=many)
+    if len(shared) > 1:
         raise Refused("CB230", None, name=k.tensor, reason="its batch and head indices differ from those of q")
     order = ["b", "h"] if not shared or shared[0] == rest[-1] else ["h", "b"]
     if len(rest) == 1:  # packed rows of heads [T, H, D], and heads that share K and V, are heads of one batch
@@ -147,6 +150,9 @@ def _assemble(el: Elements, main: Parts, whole: list[Parts]) -> Template:
     for read in (q, k, v):
         if read.tensor not in graph.names:
             raise Refused("CB231", graph.use_line(read.tensor), name=read.tensor, reason="it is not an argument")
+    if len({q.tensor, k.tensor, v.tensor}) < len("qkv"):
+        twice = q.tensor if q.tensor in (k.tensor, v.tensor) else k.tensor
+        raise Refused("CB231", graph.use_line(twice), name=twice, reason="it is two of queries, keys and values")
     if Var(main.key) not in k.index or Var(product.var) not in k.index or Var(product.var) not in q.index:
         raise Refused("CB230", graph.use_line(k.tensor), name=k.tensor, reason="its key or feature axis is cut up")
     names = _roles(q, k, main.key, product.var, graph.packed)
@@ -196,7 +202,11 @@ def _piecewise(expr: Expr) -> Expr:
         return rebuild(expr, _piecewise)
     result = _piecewise(expr.parts[-1])
     for part, bound in reversed(list(zip(expr.parts[:-1], expr.bounds[1:-1], strict=True))):
-        result = Call("where", (Call("lt", (expr.index, Const(bound))), _piecewise(part), result))
+        here, before = _piecewise(part), Call("lt", (expr.index, Const(bound)))
+        if TRUE in (here, result):  # keys of the past in front of a mask: `j < past or tree[i, j - past]`
+            result = either(before, result) if here == TRUE else either(negate(before), here)
+        else:
+            result = Call("where", (before, here, result))
     return result
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .flex_run import dense, is_flex, uncompiled
+from .state import Memory, leave_vmap
 
 Line = tuple[int, ...]  # line, end line, column, end column: as in Python's code objects (1-based lines, byte columns)
 _KEY = "spec_line"
@@ -43,6 +44,13 @@ def on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in ("cuda", "mps", "xpu")):
         return torch.device("cpu")
     return value
+
+
+def _is_position(index: Any) -> bool:
+    """True for a tensor that is one whole number."""
+    import torch
+
+    return isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in (torch.int32, torch.int64)
 
 
 def make_mode(path: str) -> Any:
@@ -79,6 +87,9 @@ def make_mode(path: str) -> Any:
                 kwargs["device"] = on_cpu(kwargs["device"])
             if func is torch.Tensor.cuda:
                 return args[0]
+            if func is torch.Tensor.__getitem__ and _is_position(args[1]):
+                # As an operator: the tracer would ask for the number, which under vmap is one for each index.
+                func, args = torch.ops.aten.index.Tensor, (args[0], [args[1]])
             if func is torch.Tensor.to:
                 args = tuple(on_cpu(a) for a in args)
             line = caller_line(path)
@@ -237,12 +248,14 @@ def trace(
     module: Any = None,
     layers: bool = False,
     flex: bool = False,
+    memory: Memory | None = None,
 ) -> Graph:
     """Trace `function(*inputs)` (tensors only) at these sizes. Raises what the user's code or the tracer raises.
 
     `module` is the module whose parameters the function uses: they keep their names. `layers` keeps linear layers and
     their like whole. `flex`: flex_attention applies its modifications by vmap, which is no operator; below the
     dispatch of autograd it is resolved into operators (and scaled_dot_product_attention is not kept whole).
+    `memory`: what the modules remember is as at their first call.
     """
     import torch
     from torch.fx import traceback
@@ -263,6 +276,9 @@ def trace(
     with ExitStack() as stack:
         stack.enter_context(quiet())
         stack.enter_context(torch.no_grad())
+        stack.callback(leave_vmap)  # the tracer leaves one that raised where it was
+        if memory is not None:
+            stack.enter_context(memory.apart())
         stack.enter_context(traceback.preserve_node_meta())
         exported = _export(Wrapper(), tuple(inputs), not flex)
         exported = exported.run_decompositions(decompositions(layers))

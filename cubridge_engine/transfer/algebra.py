@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..ir.evaluate import evaluate
 from ..ir.expr import Call, Const, Expr, S, free_vars, reads, substitute, walk
 from ..ir.simplify import simplify
+
+_NAMED = (0.6931471805599453, 1.4426950408889634)  # ln 2, log2 e
 
 
 def coefficient_of_s(expr: Expr, allowed: Callable[[str], bool]) -> Expr | None:
@@ -79,6 +82,8 @@ def _divide(e: Expr, unit: Expr) -> Expr:
     if isinstance(e, Const):
         return e if e.value == 0 or e.value in (float("inf"), float("-inf")) else e / unit
     if isinstance(e, Call):
+        if e.op in ("add", "sub", "neg", "mul", "div") and not _mentions_s(e):
+            return e / unit  # one factor for the whole term, not one for each of its parts
         if e.op in ("add", "sub"):
             return Call(e.op, tuple(_divide(a, unit) for a in e.args))
         if e.op == "neg":
@@ -168,10 +173,15 @@ def _fold_numbers(parts: list[Expr]) -> list[Expr]:
     numbers = [p for p in parts if isinstance(p, Const) and not isinstance(p.value, bool)]
     others = [p for p in parts if p not in numbers]
     if len(numbers) > 1:
-        value = 1.0
-        for n in numbers:
-            value *= float(n.value)
-        numbers = [] if value == 1.0 else [Const(value)]
+        # ln 2 and log2 e have names in most kernels, and stay apart unless they make a whole number.
+        named = [n for n in numbers if n.value in _NAMED]
+        value = math.prod(float(n.value) for n in numbers)
+        whole = round(value)
+        if whole and math.isclose(value, whole, rel_tol=1e-12):
+            value, named = float(whole), []
+        else:
+            value = math.prod(float(n.value) for n in numbers if n not in named)
+        numbers = [*([] if value == 1.0 else [Const(value)]), *named]
     return others + numbers
 
 

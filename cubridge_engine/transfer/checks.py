@@ -91,6 +91,8 @@ def prologue_matches_lo(kernel: Kernel, env: Env, types: Mapping[str, str]) -> C
     if listed is not None:
         return prefetch_follows_list(kernel, listed, env, types)
     before = [op for op in before_loop(kernel.body, loop) if isinstance(op, Copy) and op.tensor != "q"]
+    if not before:
+        return Check("prologue-matches-lo", True, "nothing is loaded before the loop")
     steady = {op.tensor: op for op in walk_ops(loop.body) if isinstance(op, Copy)}
     scale = kernel.Bc if loop.step != kernel.Bc else 1
     lo = np.maximum(np.asarray(value_at(resolve_lets(kernel, loop.lo), env, types)), 0)
@@ -115,11 +117,7 @@ def prologue_matches_lo(kernel: Kernel, env: Env, types: Mapping[str, str]) -> C
             return Check(
                 "prologue-matches-lo", False, f"{op.tensor} is loaded into slot {print_expr(op.slot)} before the loop"
             )
-    return Check(
-        "prologue-matches-lo",
-        True,
-        "the prologue loads the first tile" if before else "nothing is loaded before the loop",
-    )
+    return Check("prologue-matches-lo", True, "the prologue loads the first tile")
 
 
 _POSITIONS = np.arange(8)

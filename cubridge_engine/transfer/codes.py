@@ -88,9 +88,9 @@ register(
             "store m + log(l) in natural units",
         ),
         "CB316": Row(
-            E,
-            "operand {name} has no effect on the result",
-            "remove the argument from the spec, or use it",
+            N,
+            "operand {name} has no effect on the result: the kernel does not take it",
+            "nothing to do where the argument is there for the caller's sake; else use it",
         ),
         "CB317": Row(
             E,

@@ -18,9 +18,14 @@ def _parameter_values(*exprs: Expr) -> dict[str, float]:
     return {name: 0.25 for e in exprs for name in free_vars(e)}
 
 
-def _run_rows(ops: Iterable[Op], env: dict[str, float], tile: str, value: float) -> dict[str, float]:
-    """Run row and element operations on a single row whose elements all hold one value. Unknown names take 0.25."""
-    tiles: dict[str, float] = {tile: value}
+def _run_rows(
+    ops: Iterable[Op], env: dict[str, float], tile: str, value: float, known: dict[str, float] | None = None
+) -> dict[str, float]:
+    """Run row and element operations on a single row whose elements all hold one value. Unknown names take 0.25.
+
+    `known`: elements of tiles; those of every tile that is written are put in.
+    """
+    tiles: dict[str, float] = {tile: value} if known is None else known
 
     def number(expr: Expr, s: float | None = None) -> float:
         scope: dict[str, float] = {**_parameter_values(expr), "lane": 0, **env}
@@ -92,11 +97,37 @@ def lse_convention(kernel: Kernel, loop: For, m: str, total: str, unit: Expr) ->
     return "it is not m + log(l)"
 
 
-def empty_tile_safe(loop: For, m: str, total: str, tile: str) -> bool:
+def shares_factor(loop: For, m: str, total: str, tile: str, base: float) -> bool:
+    """True when a trip keeps what l and O stand for, l * base^m and O * base^m, whatever the reference m becomes: the
+    row sum grows by the weight of the new score, O (before its product) by nothing.
+    """
+    ops = tuple(op for op in _flat(loop.body) if isinstance(op, RowMap | RowReduce | Map))
+    outputs = {op.dst for op in ops if isinstance(op, Map) and op.role == "rescale"}
+    scale = next((op.expr for op in ops if isinstance(op, Map) and op.role == "exp"), None)
+    if scale is None or len(outputs) != 1:
+        return False
+    output = next(iter(outputs))
+    for reference, score in ((0.5, 3.0), (0.5, 30.0), (-3.0, 2.0), (12.0, -8.0), (-2.0, 8.5)):
+        try:
+            tiles = {tile: score, output: 1.5}
+            env = _run_rows(ops, {m: reference, total: 2.5}, tile, score, tiles)
+            weight = float(np.asarray(evaluate(scale, {**_parameter_values(scale), "s": score, m: 0.0})))
+        except _FAILURES:
+            return False
+        factor = base ** env[m]
+        wanted = 2.5 * base**reference + weight
+        if not math.isclose(env[total] * factor, wanted, rel_tol=1e-5):
+            return False
+        if not math.isclose(tiles[output] * factor, 1.5 * base**reference, rel_tol=1e-5):
+            return False
+    return True
+
+
+def empty_tile_safe(loop: For, m: str, total: str, tile: str, start: float) -> bool:
     """True when a row whose first visited tile is wholly masked keeps finite state: no exp(-inf - -inf)."""
     ops = tuple(op for op in _flat(loop.body) if isinstance(op, RowMap | RowReduce | Map))
     try:
-        env = _run_rows(ops, {m: -math.inf, total: 0.0}, tile, -math.inf)
+        env = _run_rows(ops, {m: start, total: 0.0}, tile, -math.inf)
     except _FAILURES:
         return False
     return not any(math.isnan(v) for v in env.values())

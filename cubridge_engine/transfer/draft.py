@@ -10,6 +10,7 @@ from ..ir.expr import Expr, Var, free_vars, reads
 from ..ir.nodes import For, If, Kernel, Op
 from ..spec.attention import Attention
 from .model import Check, Edit, Step
+from .ranges import Interval
 from .sampling import Env, bind_unknown, points
 from .semantics import Semantics
 from .tile_lists import TileList
@@ -30,8 +31,10 @@ class Draft:
     alpha: float = 1.0  # natural = alpha * s, once the scale is bound
     tile_lists: bool = True  # False: the text has no place for a loop over a list of tiles
     pages: bool = True  # False: the text has no place where rows of K and V can be looked up in a table
+    padded: bool = False  # the kernel is wider than the spec's own tensors, and its caller widens them
     tiles: TileList | None = None  # the list that the loop walks, and its name as an operand
     tiles_name: str = ""
+    interval: Interval | None = None  # the range of keys, where it was worked out
     mask: Expr | None = None  # the spec's mask that is left for the mask rules (a finite fill goes into the score)
     bindings: dict[str, float | int] = field(default_factory=dict, hash=False)
     binding_texts: dict[str, str] = field(default_factory=dict, hash=False)

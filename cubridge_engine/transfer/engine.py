@@ -21,6 +21,7 @@ def transfer(
     reserved: Collection[str] = (),
     tile_lists: bool = True,
     pages: bool = True,
+    padded: bool = False,
     rules: Collection[str] | None = None,
 ) -> TransferResult:
     """Change `kernel` to compute `attention`.
@@ -28,7 +29,8 @@ def transfer(
     `empty_rows` is 'keep' (a row without a key keeps the kernel's value, with a note) or 'exact'. `reserved` are the
     identifiers of the kernel's file: new parameters get other names. With `tile_lists` the loop walks a list of tiles
     where a range of keys would visit empty ones; False where the kernel's text has no place for that; `pages` says
-    the same of rows that are looked up in a table. `rules` names the only rules to apply (None: all of them); a target
+    the same of rows that are looked up in a table, and `padded` that the spec is handed over wider than its tensors
+    are. `rules` names the only rules to apply (None: all of them); a target
     made without one is right only if verifying says so. The target is an executable program over the same tiles and
     pipeline. `bindings` says what to pass for the kernel's own scale and switches. Never raises: a refusal is a
     diagnostic with an error and `target` None.
@@ -41,8 +43,9 @@ def transfer(
         if sem.issues:
             raise NotAttention(sem.issues[0])
         names = frozenset(reserved)
-        tile_lists = tile_lists and attention.paging is None  # a caller makes a list from k itself, not from its pages
-        draft = Draft(kernel, kernel, attention, sem, empty_rows, names, tile_lists=tile_lists, pages=pages)
+        draft = Draft(
+            kernel, kernel, attention, sem, empty_rows, names, tile_lists=tile_lists, pages=pages, padded=padded
+        )
         return _apply_rules(draft, RULES if rules is None else tuple(r for r in RULES if r.name in rules))
     except NotAttention as why:
         return TransferResult(None, diagnostics=(make("CB308", kernel.origin.span, kernel=kernel.name, why=str(why)),))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..ir.expr import FALSE, TRUE, Call, Const, Expr, I, J, Var, call, free_vars, type_of
+from ..ir.expr import FALSE, SQ, TRUE, Call, Const, Expr, I, J, Var, call, free_vars, type_of
 from ..ir.simplify import linear_terms, simplify
 
 Q0, KV0, BR, BC = Var("q0"), Var("kv0"), Var("Br"), Var("Bc")
@@ -16,6 +16,7 @@ Types = Mapping[str, str] | None
 Box = Mapping[Expr, tuple[Expr, Expr]]
 
 ROWS: tuple[Expr, Expr] = (Q0, Q0 + BR - 1)
+PRESENT_ROWS: tuple[Expr, Expr] = (Q0, call("min", Q0 + BR, SQ) - 1)  # without those that the last Q tile lacks
 COLUMNS: tuple[Expr, Expr] = (KV0, KV0 + BC - 1)
 
 # Names are ordered as people write them: position, tile, key length, minus query length, constant.
@@ -206,23 +207,31 @@ Interval = tuple[Expr | None, Expr | None]
 EVERYWHERE: Interval = (None, None)
 
 
-def key_range(keep: Expr, types: Types = None) -> Interval:
-    """Columns ``[lo, hi)`` outside which `keep` is false for every row of the Q tile; None is unbounded."""
+def key_range(keep: Expr, types: Types = None, rows: tuple[Expr, Expr] = ROWS) -> Interval:
+    """Columns ``[lo, hi)`` outside which `keep` is false for every row of the Q tile, whose first and last are `rows`;
+    None is unbounded.
+    """
     keep = simplify(keep, types)
     if not isinstance(keep, Call):
         return EVERYWHERE
     if keep.op in ("and", "or"):
-        both = [key_range(a, types) for a in keep.args]
+        both = [key_range(a, types, rows) for a in keep.args]
         pick = _tightest if keep.op == "and" else _loosest
         return pick("max" if keep.op == "and" else "min", both[0][0], both[1][0]), pick(
             "min" if keep.op == "and" else "max", both[0][1], both[1][1]
         )
     if keep.op == "eq":
         a, b = keep.args
-        return key_range(Call("and", (Call("le", (a, b)), Call("ge", (a, b)))), types)
+        return key_range(Call("and", (Call("le", (a, b)), Call("ge", (a, b)))), types, rows)
     if keep.op in ("lt", "le", "gt", "ge"):
-        return _from_comparison(keep, types)
+        return _from_comparison(keep, types, rows)
     return EVERYWHERE
+
+
+def uniform(interval: Interval) -> Interval:
+    """The bounds made of sizes, q0 and reads at (b, h) only: those that are the same for all threads of a CTA."""
+    lo, hi = (None if e is None or free_vars(e) & {"i", "j", "s"} else e for e in interval)
+    return lo, hi
 
 
 def _tightest(op: str, a: Expr | None, b: Expr | None) -> Expr | None:
@@ -235,7 +244,7 @@ def _loosest(op: str, a: Expr | None, b: Expr | None) -> Expr | None:
     return None if a is None or b is None else a if a == b else Call(op, (a, b))
 
 
-def _from_comparison(keep: Call, types: Types) -> Interval:
+def _from_comparison(keep: Call, types: Types, rows: tuple[Expr, Expr]) -> Interval:
     """Solve ``difference >= 0`` for j with the rows at their extreme."""
     left, right = keep.args
     difference = right - left if keep.op in ("lt", "le") else left - right
@@ -248,7 +257,7 @@ def _from_comparison(keep: Call, types: Types) -> Interval:
             rest = difference + atom * -factor
             x = atom.args[0] * factor
             pair = (Call("ge", (rest + x, Const(0))), Call("ge", (rest - x, Const(0))))
-            return key_range(Call("and", pair), types)
+            return key_range(Call("and", pair), types, rows)
     of_j = {atom: factor for atom, factor in terms.items() if "j" in free_vars(atom)}
     if len(of_j) != 1:
         return EVERYWHERE
@@ -258,7 +267,7 @@ def _from_comparison(keep: Call, types: Types) -> Interval:
     for other, times in terms.items():
         if other != atom:
             rest = rest + other * times
-    top = bound(rest, True, {I: ROWS}, types)
+    top = bound(rest, True, {I: rows}, types)
     if width is None or top is None:
         return EVERYWHERE
     return _solve(top, factor, width, types)

@@ -4,12 +4,14 @@ softmax.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from ..ir.expr import NEG_INF, Call, Const, Expr, S, Var, free_vars, substitute
+from ..ir.evaluate import evaluate
+from ..ir.expr import NEG_INF, Call, Const, Expr, S, Var, free_vars, substitute, walk
 from ..ir.nodes import For, Kernel, Map, Mma, Op, RowMap, RowReduce, StoreRow, StoreTile
 from ..ir.simplify import simplify
-from .conventions import empty_rows, empty_tile_safe, lse_convention
+from .conventions import empty_rows, empty_tile_safe, lse_convention, shares_factor
 from .structure import NotAttention, outside_loop, walk_ops
 
 ROW_SUM = Var("l")
@@ -51,6 +53,9 @@ def _softmax_facts(kernel: Kernel, loop: For, tile: str, unit: Expr) -> RowFacts
     m, l = state_names(kernel, loop)  # noqa: E741
     initial = _initial_rows(kernel, loop)
     m_init = simplify(initial[m].expr)
+    base = exponent_base(loop) if reference_of(loop, set(initial)) is not None else None
+    issues = () if base is None or shares_factor(loop, m, l, tile, base) else (_FACTOR,)
+    unit = unit if base is None else Const(math.log(base))  # a reference is an exponent, not a score
     return RowFacts(
         "softmax",
         m_init,
@@ -59,8 +64,37 @@ def _softmax_facts(kernel: Kernel, loop: For, tile: str, unit: Expr) -> RowFacts
         sink=None if _is_lowest(m_init) else simplify(m_init * unit),
         lse=lse_convention(kernel, loop, m, l, unit),
         empty_rows=empty_rows(kernel, loop, m, l),
-        empty_tile_safe=empty_tile_safe(loop, m, l, tile),
+        empty_tile_safe=empty_tile_safe(loop, m, l, tile, -math.inf if base is None else float(evaluate(m_init, {}))),
+        issues=issues,
     )
+
+
+_FACTOR = "P, l and O of a row do not share the factor that its reference stands for, so that it does not cancel"
+
+
+def reference_of(loop: For, initial: set[str]) -> str | None:
+    """The row vector that takes the place of the running maximum: subtracted in the exponent, though no row maximum
+    starts from it. P, l and O then share a factor of the row, which cancels. None for an ordinary online softmax.
+    """
+    feeds = {
+        v
+        for op in walk_ops(loop.body)
+        if isinstance(op, RowReduce) and op.role == "row_max"
+        for v in free_vars(op.init)
+    }
+    if feeds & initial:
+        return None
+    for op in walk_ops(loop.body):
+        if isinstance(op, Map) and op.role == "exp":
+            found = sorted(free_vars(op.expr) & initial)
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def exponent_base(loop: For) -> float:
+    """2 for weights by exp2, e for weights by exp."""
+    power = next(op for op in walk_ops(loop.body) if isinstance(op, Map) and op.role == "exp")
+    return 2.0 if any(isinstance(x, Call) and x.op == "exp2" for x in walk(power.expr)) else math.e
 
 
 def state_names(kernel: Kernel, loop: For) -> tuple[str, str]:
@@ -72,7 +106,8 @@ def state_names(kernel: Kernel, loop: For) -> tuple[str, str]:
     for op in walk_ops(loop.body):
         if isinstance(op, RowReduce) and op.role == "row_max":
             feeds |= free_vars(op.init)
-    m_names = [name for name in initial if name in feeds]
+    reference = reference_of(loop, set(initial))
+    m_names = [name for name in initial if name in feeds or name == reference]
     if len(m_names) != 1:
         raise NotAttention("the initial row maximum was not found")
     written = {op.row for op in walk_ops(loop.body) if isinstance(op, RowMap)}

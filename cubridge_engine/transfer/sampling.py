@@ -95,7 +95,9 @@ def flatten_reads(expr: Expr, strides: Mapping[str, tuple[Expr, ...]]) -> Expr:
 
 
 def value_at(expr: Expr, env: Mapping[str, Any], types: Mapping[str, str] | None = None) -> Array:
-    """`expr` at every point of `env`. A tensor read takes a value that depends on tensor and index only (by hash)."""
+    """`expr` at every point of `env`. A tensor read takes a value that depends on the problem's lengths, on tensor and
+    index only (by hash): problems of other lengths have other tensors.
+    """
     bound = dict(env)
     closed = _close(expr, bound, types or {}, {})
     return np.asarray(evaluate(closed, bound))
@@ -108,21 +110,24 @@ def _close(expr: Expr, env: Env, types: Mapping[str, str], seen: dict[Read, Var]
     if expr not in seen:
         index = [np.asarray(evaluate(e, env)).astype(np.int64) for e in expr.index]
         seen[expr] = Var(f"read {len(seen)} of {expr.tensor}")
-        env[seen[expr].name] = _hashed(expr.tensor, index, types.get(expr.tensor, "float"))
+        lengths = [np.asarray(env[size]).astype(np.int64) for size in ("Sq", "Sk") if size in env]
+        env[seen[expr].name] = _hashed(expr.tensor, lengths, index, types.get(expr.tensor, "float"))
     return seen[expr]
 
 
-def _hashed(tensor: str, index: list[Array], kind: str) -> Array:
+def _hashed(tensor: str, lengths: list[Array], index: list[Array], kind: str) -> Array:
     state = np.uint64(zlib.crc32(tensor.encode()))
     with np.errstate(over="ignore"):
-        for part in index:
+        for part in (*lengths, *index):
             state = (np.asarray(part).astype(np.uint64) + state) * np.uint64(0x9E3779B97F4A7C15)
             state = state ^ (state >> np.uint64(29))
     unit = np.asarray(state % np.uint64(1 << 20)).astype(np.float64) / (1 << 20)
     if kind == "bool":
         return unit < 0.6
-    if kind == "int":  # document ids and lengths: small numbers, some as large as a sequence
-        return np.where(unit < 0.5, unit * 8, unit * 256).astype(np.int64)
+    if kind == "int":  # document ids, lengths, bounds: small numbers, some anywhere in the sequence, or its whole
+        longest = np.maximum(lengths[-1], 1) if lengths else 256
+        place = np.minimum((unit - 0.5) * 2.2 * longest, longest)
+        return np.where(unit < 0.35, unit * 8, np.where(unit < 0.5, unit * 256, place)).astype(np.int64)
     return unit * 4 - 2
 
 

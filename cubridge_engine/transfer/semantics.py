@@ -21,6 +21,7 @@ from .structure import (
     PARTIAL,
     NotAttention,
     TileWalk,
+    bounds_of,
     kv_loop_of,
     partial_of,
     resolve_lets,
@@ -101,7 +102,7 @@ def semantics_of(kernel: Kernel, bindings: Mapping[str, float | int] | None = No
         ElementTest(_every_tile(resolve_lets(kernel, t.keep)), _guard_of(kernel, t.guard)) for t in elem.tests
     )
     listed = tile_walk(kernel)
-    lo, hi = (Const(0), SK) if listed else (resolve_lets(kernel, loop.lo), resolve_lets(kernel, loop.hi))
+    lo, hi = (Const(0), SK) if listed else tuple(resolve_lets(kernel, e) for e in bounds_of(loop))
     in_tiles = loop.step != kernel.Bc and listed is None
     result = Semantics(
         score=simplify(resolve_lets(kernel, elem.value) * unit),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..ir.expr import Call, Expr, Read, Var, call, free_vars, rebuild, substitute, walk
 from ..ir.nodes import For, If, Kernel, Let, Mma, Op
+from ..ir.simplify import simplify
 
 
 class NotAttention(ValueError):
@@ -38,6 +39,11 @@ def score_tile_of(loop: For) -> str:
         if isinstance(op, Mma) and op.role == "qk":
             return op.acc
     raise NotAttention("no product of Q and K was found in the loop")
+
+
+def bounds_of(loop: For) -> tuple[Expr, Expr]:
+    """First and last-plus-one value of the loop variable, whichever way the loop goes."""
+    return (loop.lo, loop.hi) if loop.step > 0 else (simplify(loop.hi - loop.step), simplify(loop.lo - loop.step))
 
 
 PARTIAL = Var("<partial>")  # in guards: the tile is among those of a tile list that hold masked elements

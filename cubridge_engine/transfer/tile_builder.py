@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..ir.expr import free_vars, reads
 from ..ir.text_torch import print_torch
-from ..spec.attention import Attention
+from ..spec.attention import Attention, Paging
 from ..spec.dropin_derived import Derived, argument_names
 from .tile_lists import Q_TILES, TileList
 
@@ -18,17 +18,25 @@ _AT, _PACK, _BR, _BC, _BAND = "at", "tile_rows", "Q_TILE", "KV_TILE", "BAND"
 _NAMES = (FUNCTION, _AT, _PACK, _BR, _BC, _BAND)
 # What the function itself uses; operands of these names get others.
 _SCOPE = (
-    "q k B H Hkv Sq Sk D b h hk i j m n keep live whole tiles width height rows device q_tiles kv_tiles torch "
+    "q k pages B H Hkv Sq Sk D b h hk i j m n keep live whole tiles width height rows device q_tiles kv_tiles torch "
     "abs float int min max range"
 )
 _OWN = frozenset(_SCOPE.split(" "))
 _SIZES = {"B": "q.shape[0]", "H": "q.shape[1]", "Sq": "q.shape[2]", "D": "q.shape[3]", "Hkv": "k.shape[1]"}
 _SIZES["Sk"] = "k.shape[2]"
+_TABLE = "pages"
 
 
 def tile_builder(name: str, tiles: TileList, attention: Attention, lines: Sequence[str] = ()) -> Derived:
-    """How the operand `name` is made. `lines` are the user's lines of the mask, for comments. Raises NoTorchText."""
+    """How the operand `name` is made. `lines` are the user's lines of the mask, for comments. Raises NoTorchText.
+
+    Of a paged cache the function is given the cache for k, and the table behind it.
+    """
     items = [item for item in attention.operands if item.name in reads(tiles.mask)]
+    paging = attention.paging
+    pages, size_of = [], _SIZES
+    if paging is not None:
+        pages, size_of = [_TABLE], {**_SIZES, "Sk": f"{_TABLE}.shape[1] * {paging.size}"}
     names = argument_names([item.name for item in items], {*_OWN, *_NAMES})
     tensors = {item.name: (own, item.dtype) for item, own in zip(items, names, strict=True)}
     used = free_vars(tiles.mask)
@@ -40,16 +48,19 @@ def tile_builder(name: str, tiles: TileList, attention: Attention, lines: Sequen
         *_FIXED.format(br=tiles.br, bc=tiles.bc).splitlines(),
         "",
         "",
-        f"def {FUNCTION}({', '.join(['q', 'k', *names])}):",
+        f"def {FUNCTION}({', '.join(['q', 'k', *pages, *names])}):",
         *_docstring(
-            tiles, [f"{own}: {item.dtype} [{', '.join(item.axes)}]" for own, item in zip(names, items, strict=True)]
+            tiles,
+            paging,
+            [f"{own}: {item.dtype} [{', '.join(item.axes)}]" for own, item in zip(names, items, strict=True)],
         ),
-        f"    {', '.join(sizes)} = {', '.join(_SIZES[size] for size in sizes)}",
+        f"    {', '.join(sizes)} = {', '.join(size_of[size] for size in sizes)}",
         *_TILES.format(extents="".join(f"{s}, " for s in ("B", "H") if s in tiles.axes)).splitlines(),
     ]
     source += _loops(tiles, mask, lines, used)
     what = f"int32 {tiles.shape_text()} at most: the KV tiles that each Q tile visits, as `{FUNCTION}` says"
-    return Derived(name, what, FUNCTION, tuple(item.name for item in items), "\n".join(source) + "\n", _NAMES)
+    table = "" if paging is None else paging.table
+    return Derived(name, what, FUNCTION, tuple(item.name for item in items), "\n".join(source) + "\n", _NAMES, table)
 
 
 _FIXED = f'''
@@ -88,8 +99,11 @@ _TILES = f"""\
     height = max({_BAND} // ({_BR} * {_BC} * width), 1)"""
 
 
-def _docstring(tiles: TileList, operands: Sequence[str]) -> list[str]:
+def _docstring(tiles: TileList, paging: Paging | None, operands: Sequence[str]) -> list[str]:
     given = "".join(f"\n    {text}." for text in operands)
+    keys = "k [B, Hkv, Sk, D]"
+    if paging is not None:
+        keys = f"{_TABLE} [B, Sk / {paging.size}] (of the cache k)"
     return f'''\
     """The KV tiles that the kernel visits: int32 {tiles.shape_text()}, contiguous, on the device of q.
 
@@ -97,7 +111,7 @@ def _docstring(tiles: TileList, operands: Sequence[str]) -> list[str]:
     `partial` of them (ascending) are tested key by key, the others (ascending) are attended whole. Rows are as long as
     the longest: {tiles.bytes_text()} at most.
 
-    q [B, H, Sq, D] and k [B, Hkv, Sk, D] give the lengths and the device.{given}
+    q [B, H, Sq, D] and {keys} give the lengths and the device.{given}
     The mask is evaluated in bands of Q tiles, {_BAND} elements at a time; the length of a row is the one number that
     the host waits for.
     """'''.splitlines()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, make
 from ..ir.evaluate import UnboundName, evaluate
-from ..ir.expr import TRUE, Const, Expr, Read, Var, free_vars, walk
+from ..ir.expr import TRUE, Const, Expr, Read, Var, free_vars, reads, walk
 from ..ir.nodes import Kernel, Param
 from ..spec.attention import Attention
 from ..transfer.rules.paged import PAGES
@@ -28,6 +28,7 @@ from ..transfer.tile_lists import ENTRIES, Q_TILES, TileList, build_tile_list
 from .derive import natural_scale, score_at, without_reads
 from .explain import Binding, rename_reads
 from .paged import pages_of, tables
+from .placement import layout_problems
 
 Array = NDArray[Any]
 Number = float | int
@@ -55,11 +56,14 @@ class Bound:
 
 
 def bind_kernel(kernel: Kernel, attention: Attention, given: Given) -> Bound:
-    """Bind every parameter of `kernel` for `attention`. CB713, CB714 and CB717 name what is missing."""
+    """Bind every parameter of `kernel` for `attention`. CB713, CB714 and CB717 name what is missing, CB726 to CB728
+    pages and layouts that are not the kernel's.
+    """
     problems: list[Diagnostic] = []
     tiles = tile_lists_of(kernel, attention)
     pages = pages_of(kernel)
     problems += _page_problems(kernel, attention, pages)
+    problems += layout_problems(kernel, attention)
     operands = _operands(kernel, attention, given, frozenset((*tiles, *pages)), problems)
     binding = _with_layouts(kernel, attention, Binding(dict(given.values), operands, tiles=tiles, pages=pages))
     owned = {name for axes in binding.stride_params.values() for name in axes}
@@ -78,10 +82,12 @@ def bind_kernel(kernel: Kernel, attention: Attention, given: Given) -> Bound:
     for param in open_params:
         if param.name not in values and param.name in used:
             problems.append(make("CB713", param.origin.span, name=param.name))
+    parts = (attention.score, attention.mask, attention.sink, attention.divisor)
+    read = frozenset[str]().union(*(reads(part) for part in parts if part is not None))
     problems.extend(
         make("CB717", attention.spans.get(item.name) or item.span, name=item.name)
         for item in attention.operands
-        if item.name not in operands.values()
+        if item.name in read and item.name not in operands.values()
     )
     return Bound(replace(binding, values=values), tuple(problems))
 
@@ -162,34 +168,59 @@ def _operands(
     return result
 
 
-def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Binding:
-    """`binding` with axes and strides of its extra tensors, as the kernel addresses them."""
-    kept: dict[str, tuple[int, ...]] = {}
-    stride_params: dict[str, dict[str, int]] = {}
-    strides: dict[str, tuple[Expr, ...]] = {}
-    spec_strides: dict[str, tuple[Expr, ...]] = {}
-    layouts = {param: (name, attention.input(name).axes) for param, name in binding.operands.items()}
-    layouts |= {param: ("", tiles.axes) for param, tiles in binding.tiles.items()}
-    layouts |= dict.fromkeys(binding.pages, ("", ("B", PAGES)))
-    for param, (name, axes) in layouts.items():
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """How a kernel addresses its extra tensors, by parameter: `kept` axes in the order of its indices, the axis of each
+    stride parameter, and the `strides`.
+    """
+
+    kept: dict[str, tuple[int, ...]]
+    stride_params: dict[str, dict[str, int]]
+    strides: dict[str, tuple[Expr, ...]]
+
+
+def layouts_of(kernel: Kernel, tensors: Mapping[str, tuple[str, tuple[str, ...]]]) -> Layouts:
+    """The layouts of extra tensors: parameter -> (its name in the spec, its axes). One that the kernel indexes
+    otherwise is left out.
+    """
+    found = Layouts({}, {}, {})
+    for param, (_, axes) in tensors.items():
         steps = kernel.tensors.get(param) or kernel.tensors.get(f"operand:{param}") or ()
         long = tuple(n for n, extent in enumerate(axes) if extent != "1")
         used = long if len(steps) == len(long) else tuple(range(len(axes))) if len(steps) == len(axes) else None
         if used is None:
             continue
         used = _declared_order(kernel, steps, used)
-        kept[param] = used
-        strides[param] = steps
-        stride_params[param] = {
+        found.kept[param] = used
+        found.strides[param] = steps
+        found.stride_params[param] = {
             step.name: axis for axis, step in zip(used, steps, strict=True) if isinstance(step, Var)
         }
+    return found
+
+
+def _with_layouts(kernel: Kernel, attention: Attention, binding: Binding) -> Binding:
+    """`binding` with axes and strides of its extra tensors, as the kernel addresses them."""
+    tensors = {param: (name, attention.input(name).axes) for param, name in binding.operands.items()}
+    tensors |= {param: ("", tiles.axes) for param, tiles in binding.tiles.items()}
+    tensors |= dict.fromkeys(binding.pages, ("", ("B", PAGES)))
+    found = layouts_of(kernel, tensors)
+    spec_strides: dict[str, tuple[Expr, ...]] = {}
+    for param, used in found.kept.items():
+        name, axes = tensors[param]
         if not name:
             continue
         full: list[Expr] = [Const(0)] * len(axes)
-        for axis, step in zip(used, steps, strict=True):
+        for axis, step in zip(used, found.strides[param], strict=True):
             full[axis] = step
         spec_strides[name] = tuple(full)
-    return replace(binding, kept=kept, stride_params=stride_params, strides=strides, spec_strides=spec_strides)
+    return replace(
+        binding,
+        kept=found.kept,
+        stride_params=found.stride_params,
+        strides=found.strides,
+        spec_strides=spec_strides,
+    )
 
 
 def _declared_order(kernel: Kernel, steps: tuple[Expr, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -238,7 +269,8 @@ def _scales(kernel: Kernel, sem: Semantics, attention: Attention, params: list[P
     close = 1e-4 * float(np.abs(want).max())
     try:
         found = _by_slope(kernel, sem, attention, name)
-        for value in (found, *(kernel.D**-0.5 * factor for factor in (1.0, LOG2E)), 1.0, LOG2E):
+        powers = _by_power(kernel, sem, want, name)
+        for value in (found, powers, *(kernel.D**-0.5 * factor for factor in (1.0, LOG2E)), 1.0, LOG2E):
             if value is not None and np.allclose(_scores(sem.score, kernel, {name: value}, RAW), want, 0.0, close):
                 return {name: value}
     except (UnboundName, ValueError, TypeError):
@@ -254,6 +286,14 @@ def _by_slope(kernel: Kernel, sem: Semantics, attention: Attention, name: str) -
         return None
     ratio, power = natural_scale(attention, kernel.D) / unit, math.log2(doubled / unit) if doubled else 0.0
     return ratio**2 if abs(power - 0.5) < POWER_SLACK and ratio > 0 else ratio
+
+
+def _by_power(kernel: Kernel, sem: Semantics, want: Array, name: str) -> float | None:
+    """The scale of scores that are a power of it, such as the square of a scaled product: no slope at zero."""
+    unit, doubled = (_scores(sem.score, kernel, {name: value}, RAW) for value in (1.0, 2.0))
+    with np.errstate(all="ignore"):
+        power, ratio = float(np.median(np.log2(doubled / unit))), float(np.median(want / unit))
+    return ratio ** (1 / power) if math.isfinite(power) and power > POWER_SLACK and 0 < ratio < math.inf else None
 
 
 def _flags(

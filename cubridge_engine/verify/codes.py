@@ -122,6 +122,18 @@ register(
             "the kernel is made for pages of {have} rows, and those of `{table}` have {want}",
             "adapt the kernel to the spec again: the page size is a number in its text",
         ),
+        "CB727": Row(
+            E,
+            "{role} is addressed by strides that the kernel works out itself, ({strides}) for batch, head and row, and "
+            "no tensor without gaps has them",
+            "Address [B, H, S, D] or [B, S, H, D] without gaps, or give the kernel stride arguments.",
+        ),
+        "CB728": Row(
+            E,
+            "{role} is laid out as ({axes}) in the spec, and kernel {kernel} addresses it by strides that it works out "
+            "itself: ({strides}) for batch, head and row",
+            "Transpose {role} in the spec to the kernel's order, or give the kernel stride arguments.",
+        ),
         "CB725": Row(
             E,
             "the whole function differs, with the kernel in its drop-in file: {reason}",

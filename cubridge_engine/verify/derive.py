@@ -19,10 +19,10 @@ from ..ir.evaluate import UnboundName, evaluate
 from ..ir.expr import Const, Expr, Read, free_vars, reads, rebuild, walk
 from ..ir.nodes import Kernel
 from ..spec.attention import Attention
-from .far import LONG_SCORES, far_cases, lengths_beyond, reaches
+from .far import LONG_SCORES, far_cases, far_lengths, lengths_beyond, reaches
 from .grid import Case, Heads, Length, base_cases
 from .inputs import Tile
-from .weights import reach_of, weight_scale
+from .weights import SPREAD, operand_reach_of, reach_of, weight_scale
 
 Array = NDArray[Any]
 
@@ -171,10 +171,12 @@ def without_reads(expr: Expr) -> Expr:
     return Const(0.5) if isinstance(expr, Read) else rebuild(expr, without_reads)
 
 
+_POINT = {"i": 3, "j": 2, "b": 0, "h": 1, "hk": 0, "B": 1, "H": 2, "Hkv": 2, "Sq": 8, "Sk": 8}
+
+
 def score_at(attention: Attention, raw: Array, d: int | None = None) -> Array:
     """The score expression at raw products `raw`, for row 3, key 2 and operands 0.5, in float64."""
-    env = {"s": raw, "i": 3, "j": 2, "b": 0, "h": 1, "hk": 0, "B": 1, "H": 2, "Hkv": 2, "Sq": 8, "Sk": 8, "D": 64}
-    env["D"] = d or attention.specialised.get("D", 64)
+    env = {**_POINT, "s": raw, "D": d or attention.specialised.get("D", 64)}
     return np.broadcast_to(np.asarray(evaluate(without_reads(attention.score), env), dtype=np.float64), raw.shape)
 
 
@@ -197,7 +199,9 @@ def tile_for(attention: Attention, kernel: Kernel) -> Tile:
     scale = natural_scale(attention, kernel.D)
     if attention.normaliser == "softmax":
         return Tile(kernel.Br, kernel.Bc, scale)
-    return Tile(kernel.Br, kernel.Bc, scale, reach_of(lambda raw: score_at(attention, raw, kernel.D), scale))
+    reach = reach_of(lambda raw: score_at(attention, raw, kernel.D), scale)
+    operands = operand_reach_of(attention.score, SPREAD / abs(scale), {**_POINT, "D": kernel.D})
+    return Tile(kernel.Br, kernel.Bc, scale, reach, operands)
 
 
 def saturating_scale(attention: Attention, d: int) -> float | None:
@@ -415,6 +419,9 @@ def _input_cases(
         for name, count, words in (("one-token", 1, "one query"), ("few-tokens", 4, "four queries")):
             why = f"{words} against caches that are filled up to the edge of a KV tile and one key beside it"
             add(name, why, ("lengths_by_tile",), batch=7, grouped=True, size=(count, Length(3, 5).rows(bc)))
+        far = [fitted(case, attention) for case in far_lengths(attention, bc, d, far_heads(attention, heads)[0])]
+        cases += [case for case in far if case is not None]
+        covered |= {case.name: case.name for case in far if case is not None}
     if numbers_of_mask(attention):
         for name, why in NUMBERS.items():
             add(f"mask-{name.replace('_', '-')}", why, (name,), batch=3)

@@ -19,6 +19,7 @@ from .grid import Case
 from .power import mutations
 
 MAX_SCORES = 4700 * 4700  # of one head: the reference is computed in float64 on the CPU
+MOST_KEYS = 20_000  # of a case with one query
 LONG_SCORES = 1200 * 1200  # more than that is run once, not under every schedule and type
 
 
@@ -80,6 +81,20 @@ def far_cases(
         else:
             added.append(found)
     return added, missing
+
+
+def far_lengths(attention: Attention, bc: int, d: int, heads: tuple[int, int]) -> list[Case]:
+    """Cases of one query against caches filled just beyond each large number of the mask: a window that ends at a
+    length then starts behind the first tile.
+    """
+    assert attention.mask is not None
+    cases: list[Case] = []
+    for reach in (r for r in reaches(attention.mask) if 2 * bc < r <= MOST_KEYS):
+        name, keys = f"far-lengths-{len(cases)}", reach + 2 * bc + 5
+        why = f"one query against caches that are filled up to {reach} keys and a few more"
+        seed, long = 400 + len(cases), bool(cases)
+        cases.append(Case(name, why, 4, *heads, 1, keys, d, ("lengths_far",), seed=seed, long=long))
+    return cases
 
 
 def same_everywhere(attention: Attention, changed: Attention, br: int, bc: int, d: int, heads: tuple[int, int]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compile import Compiled, Contract, Instance
 from ..device import DeviceInfo, Runner, open_runner
+from ..device.binding import sizes_of
 from ..diagnostics import Diagnostic, Severity, make
 from ..results import CaseResult
 from .bindings import tile_arrays
@@ -22,6 +23,7 @@ from .instances import AtHeadDim
 from .ir_level import sizes_text
 from .measure import Measure, measure_lse, measure_o
 from .paged import in_pages, table_for, tables
+from .placement import placement
 from .prepare import Prepared
 
 if TYPE_CHECKING:
@@ -144,6 +146,11 @@ def _run_case(
     layouts = LAYOUTS[case.layout]
     tensors: dict[str, Any] = {}
     buffers: dict[str, _Buffer] = {}
+
+    def placed(role: str, shape: Sequence[int]) -> _Buffer:
+        at = placement(problem.kernel, role, layouts[role], shape, case.sizes)
+        return _placed(shape, at.layout, dtype, float("nan"))
+
     for item, tensor in zip(problem.attention.inputs, prepared.tensors, strict=True):
         if item.role == "operand":
             continue
@@ -152,17 +159,19 @@ def _run_case(
             rows = in_pages(to_numpy(source), table_for(case.sizes, size), size)
             source = torch.from_numpy(rows).to(source.dtype)  # pyright: ignore[reportUnknownMemberType]
         width = problem.kernel.Dv if item.role == "v" else problem.kernel.D
-        buffer = _placed((*source.shape[:3], width), layouts[item.role], dtype, float("nan"))
+        buffer = placed(item.role, (*source.shape[:3], width))
         buffer.view.zero_()[..., : source.shape[3]].copy_(source)
         buffer.before = buffer.whole.clone()
         tensors[item.role], buffers[item.role] = buffer.view, buffer
-    out = _placed((case.B, case.H, case.Sq, problem.kernel.Dv), layouts["o"], dtype, float("nan"))
+    out = placed("o", (case.B, case.H, case.Sq, problem.kernel.Dv))
     lse = torch.full((case.B * case.H * case.Sq + 2 * GUARD,), float("nan"), dtype=torch.float32, device="cuda")
     lse_view = lse[GUARD : GUARD + case.B * case.H * case.Sq].view(case.B, case.H, case.Sq)
     lse_buffer = _Buffer(lse_view, lse, lse.clone())
     tensors |= {"o": out.view, "lse": lse_view}
     values: dict[str, Any] = {**problem.binding.values, **_operand_bindings(job.contract, problem, prepared)}
-    problems = runner.run(job.contract, instance, tensors, values)
+    # Keys that lie in pages: how many there are is not an extent of the cache.
+    sizes = {**sizes_of(tensors), "Sk": case.Sk}
+    problems = runner.run(job.contract, instance, tensors, values, sizes)
     if problems:
         return None, tuple(problems)
     broken = [name for name, buffer in {"o": out, "lse": lse_buffer}.items() if not buffer.intact()]

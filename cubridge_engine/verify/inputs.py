@@ -32,13 +32,15 @@ CANONICAL = {
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What a twist may depend on besides the case: tile rows and columns, the natural scale of the scores, and the
-    largest natural score that inputs are sent to (finite where a weight is no softmax and grows with its score).
+    largest natural score that inputs are sent to (finite where a weight is no softmax and grows with its score); how
+    far operands are moved (finite where such a weight grows with them).
     """
 
     br: int
     bc: int
     scale: float
     reach: float = math.inf
+    operand_reach: float = math.inf
 
 
 def canonical_view(tensor: torch.Tensor, axes: tuple[str, ...], role: str) -> torch.Tensor:
@@ -149,11 +151,12 @@ def _negative(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> Non
 
 def _operand_row_shift(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
     """Float operands that have a query axis: two rows in three get a constant of either sign; softmax must not move."""
+    far = min(150.0, tile.operand_reach)
     for item, tensor in operands:
         if "Sq" in item.axes and tensor.is_floating_point():
             rows = tensor.movedim(item.axes.index("Sq"), 0)
-            rows[1::3].add_(150.0)
-            rows[2::3].sub_(150.0)
+            rows[1::3].add_(far)
+            rows[2::3].sub_(far)
 
 
 def _dead_rows(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
@@ -239,9 +242,18 @@ def _lengths_by_tile(by_role: Roles, operands: Operands, case: Case, tile: Tile)
 
     A cache without any key is left out: what its rows are is the spec's affair, and other cases have such rows.
     """
+    _fill_lengths(operands, case, [tile.bc, tile.bc + 1, tile.bc - 1, 2 * tile.bc, 5, case.Sk - 1, case.Sk])
+
+
+def _lengths_far(by_role: Roles, operands: Operands, case: Case, tile: Tile) -> None:
+    """Caches that are full, or filled up to one key beyond the number that the case is about."""
+    _fill_lengths(operands, case, [case.Sk, case.Sk - 2 * tile.bc - 4, case.Sk - tile.bc, case.Sk - 1])
+
+
+def _fill_lengths(operands: Operands, case: Case, lengths: list[int]) -> None:
     import torch
 
-    beside = torch.tensor([tile.bc, tile.bc + 1, tile.bc - 1, 2 * tile.bc, 5, case.Sk - 1, case.Sk])
+    beside = torch.tensor(lengths)
     for item, tensor in operands:
         if item.axes == ("B",) and item.dtype.startswith("int") and case.Sk:
             tensor.copy_(beside[torch.arange(case.B) % len(beside)].clamp(1, case.Sk))
@@ -261,6 +273,7 @@ TWISTS: dict[str, Callable[[Roles, Operands, Case, Tile], None]] = {
     "numbers_by_tile": _numbers_by_tile,
     "numbers_anywhere": _numbers_anywhere,
     "lengths_by_tile": _lengths_by_tile,
+    "lengths_far": _lengths_far,
 }
 
 

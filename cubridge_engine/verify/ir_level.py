@@ -25,6 +25,7 @@ from .inputs import widened
 from .measure import Counterexample, Measure, measure_lse, measure_o
 from .paged import in_pages
 from .prepare import Prepared, Preparer
+from .visited import empty_tiles
 
 Array = NDArray[Any]
 Tick = Callable[[int, int, str], None]
@@ -47,12 +48,15 @@ class Run:
 
 @dataclass(slots=True)
 class IrOutcome:
-    """What the level found. `kept` counts rows without a key whose NaN was not asked for."""
+    """What the level found. `kept` counts rows without a key whose NaN was not asked for, `empty` the KV tiles that
+    were visited without need, by case.
+    """
 
     cases: list[CaseResult] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     kept: int = 0
     dead: int = 0
+    empty: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def passed(self) -> bool:
@@ -93,13 +97,14 @@ def run_ir(
     for run in runs:
         for case in plan[run]:
             prepared = preparer.get(case, run.dtype)
-            result, measures, findings = _run_case(kernel, binding, prepared, run, empty_rows)
+            result, measures, findings, tiles = _run_case(kernel, binding, prepared, run, empty_rows)
             done += 1
             tick(done, total, case.name)
             outcome.cases.append(result)
             outcome.kept += result.kept_rows
-            if run.rounding is None and run.schedule == "early" and prepared.dead is not None:
-                outcome.dead += int(prepared.dead.sum())
+            if run.rounding is None and run.schedule == "early":
+                outcome.dead += int(prepared.dead.sum()) if prepared.dead is not None else 0
+                outcome.empty[case.name] = empty_tiles(kernel, attention, prepared, tiles)
             for finding in findings:
                 key = (finding.code, finding.span)
                 if key not in seen:
@@ -121,7 +126,7 @@ def run_ir(
 
 def _run_case(
     kernel: Kernel, binding: Binding, prepared: Prepared, run: Run, empty_rows: str
-) -> tuple[CaseResult, list[Measure], tuple[Diagnostic, ...]]:
+) -> tuple[CaseResult, list[Measure], tuple[Diagnostic, ...], int]:
     case = prepared.case
     widths = {"q": kernel.D, "k": kernel.D, "v": kernel.Dv}
     tensors: dict[str, Array] = {role: widened(prepared.roles[role], n) for role, n in widths.items()}
@@ -155,7 +160,7 @@ def _run_case(
         reference="formula" if prepared.by_formula else "spec",
         counterexample=counterexample(failed.counterexample) if failed and failed.counterexample else None,
     )
-    return result, measures, got.findings
+    return result, measures, got.findings, got.tiles
 
 
 def element_strides(binding: Binding, operands: Mapping[str, Array]) -> dict[str, int]:

@@ -22,12 +22,12 @@ from ..results import CaseResult, CostResult, SimulatedResult
 from ..simulate import CHECKERS, SCHEDULES, Module, Run, Schedule, load
 from .case_result import executed_case
 from .costs import cost_of, largest
-from .grid import LAYOUTS, Case
+from .grid import Case
 from .instances import AtHeadDim, Instances
 from .ir_level import sizes_text, store_span
 from .measure import Measure, measure_lse, measure_o
 from .prepare import Prepared
-from .simulated_tensors import floats, operands_of, simulated_argument, tensors_of, workspaces_of
+from .simulated_tensors import floats, operands_of, output_layout, simulated_argument, tensors_of, workspaces_of
 from .targets import reduced
 
 Array = NDArray[Any]
@@ -274,9 +274,9 @@ class Launch:
         contract, problem = self.job.contract, self.plan.problem
         case = self.prepared.case
         tensors = tensors_of(problem, self.prepared, contract.alignment_bytes)
-        scratch = workspaces_of(contract)
-        values = {**scratch, **problem.binding.values, **operands_of(contract, problem, self.prepared)}
         sizes = {**case.sizes, "D": problem.kernel.D, "Dv": problem.kernel.Dv}
+        scratch = workspaces_of(contract, sizes)
+        values = {**scratch, **problem.binding.values, **operands_of(contract, problem, self.prepared)}
         arguments, refused = bind_arguments(contract, tensors, sizes, values)
         if refused:
             return None, tuple(refused)
@@ -284,9 +284,10 @@ class Launch:
         if 0 in shape.grid:  # no query row: a launch of no CTA is an error, and there is nothing to compute
             return None, ()
         given = [simulated_argument(argument) for argument in arguments]
+        x, y, z = shape.grid
         run = self.module.launch(
             self.job.kernel(self.plan.instance),
-            shape.grid,
+            (-(-x // 2), y, z) if contract.persistent else shape.grid,  # half of them: CTAs go on from item to item
             shape.block,
             given,
             dynamic_shared=shape.dynamic_shared_bytes,
@@ -302,7 +303,7 @@ class Launch:
         if o is None:
             return np.full(self.prepared.o.shape, np.nan)
         got = floats(o, self.prepared.dtype)[..., : self.prepared.o.shape[3]]
-        return got.transpose(0, 2, 1, 3) if LAYOUTS[self.prepared.case.layout]["o"] == "bshd" else got
+        return got.transpose(0, 2, 1, 3) if output_layout(self.plan.problem, self.prepared.case) == "bshd" else got
 
     def _result(self, run: Run | None, clean: bool) -> CaseResult:
         schedule = self.plan.name_of(self.schedule)

@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compile import Contract
-from ..compile.contract import POINTER_DTYPES
+from ..compile.parameters import POINTER_DTYPES
 from ..device.binding import Argument
 from ..simulate import Buffer, TensorMap
 from .bindings import tile_arrays
-from .grid import LAYOUTS
+from .grid import LAYOUTS, Case
 from .inputs import canonical_view, widened
 from .instances import AtHeadDim
 from .paged import in_pages, table_for, tables
+from .placement import placement
 from .prepare import Prepared
 
 Array = NDArray[Any]
@@ -67,17 +68,20 @@ class SimulatedTensor:
         return True
 
 
-def place(array: Array, layout: str, name: str, dtype: str, unit: int, role: str = "in") -> SimulatedTensor:
+def place(
+    array: Array, layout: str, name: str, dtype: str, unit: int, role: str = "in", isolate: int = 2
+) -> SimulatedTensor:
     """A ``[B, H, S, D]`` array in one of the layouts of a case; `unit` is the alignment in bytes that the contract asks
-    for: a padded tensor is aligned to no more than that, at its start and in each of its rows.
+    for: a padded tensor is aligned to no more than that, at its start and in each of its rows. At most `isolate`
+    leading axes get slabs of their own: those whose stride the kernel is told.
     """
     if layout == "bshd":
-        buffer = Buffer(array.transpose(0, 2, 1, 3), role, name, isolate=1)
+        buffer = Buffer(array.transpose(0, 2, 1, 3), role, name, isolate=min(isolate, 1))
         b, row, h, col = buffer.strides
         return SimulatedTensor(buffer, array.shape, (b, h, row, col), dtype)
     padded = layout == "padded"
     pad = max(unit // array.itemsize, 1) if padded else 0
-    buffer = Buffer(array, role, name, isolate=2, row_pad=pad, offset=unit if padded else 0)
+    buffer = Buffer(array, role, name, isolate=isolate, row_pad=pad, offset=unit if padded else 0)
     return SimulatedTensor(buffer, array.shape, buffer.strides, dtype)
 
 
@@ -103,6 +107,11 @@ def tensors_of(problem: AtHeadDim, prepared: Prepared, unit: int) -> dict[str, S
     case, dtype = prepared.case, prepared.dtype
     layouts = LAYOUTS[case.layout]
     result: dict[str, SimulatedTensor] = {}
+
+    def placed(role: str, array: Array, access: str = "in") -> SimulatedTensor:
+        at = placement(problem.kernel, role, layouts[role], array.shape, case.sizes)
+        return place(array, at.layout, role.upper(), dtype, unit, access, at.isolate)
+
     for item, tensor in zip(problem.attention.inputs, prepared.tensors, strict=True):
         if item.role != "operand":
             view = elements(canonical_view(tensor, item.axes, item.role), dtype)
@@ -110,9 +119,9 @@ def tensors_of(problem: AtHeadDim, prepared: Prepared, unit: int) -> dict[str, S
             if item.role != "q" and prepared.tables is None:
                 for size in problem.binding.pages.values():
                     view = in_pages(view, table_for(case.sizes, size), size)
-            result[item.role] = place(view, layouts[item.role], item.role.upper(), dtype, unit)
+            result[item.role] = placed(item.role, view)
     o = np.zeros((case.B, case.H, case.Sq, problem.kernel.Dv), ELEMENTS[dtype])
-    result["o"] = place(o, layouts["o"], "O", dtype, unit, "out")
+    result["o"] = placed("o", o, "out")
     # A kernel whose weights are no softmax is handed the buffer and leaves it alone.
     written = any(p.role == "lse" for p in problem.kernel.params)
     lse = Buffer(np.zeros((case.B, case.H, case.Sq), np.float32), "out" if written else "in", "LSE")
@@ -120,14 +129,24 @@ def tensors_of(problem: AtHeadDim, prepared: Prepared, unit: int) -> dict[str, S
     return result
 
 
-def workspaces_of(contract: Contract) -> dict[str, SimulatedTensor]:
-    """Scratch memory of zeros by parameter name."""
+def output_layout(problem: AtHeadDim, case: Case) -> str:
+    """The layout that O of a case has."""
+    shape = case.B, case.H, case.Sq, problem.kernel.Dv
+    return placement(problem.kernel, "o", LAYOUTS[case.layout]["o"], shape, case.sizes).layout
+
+
+def workspaces_of(contract: Contract, sizes: Mapping[str, int] | None = None) -> dict[str, SimulatedTensor]:
+    """Scratch memory by parameter name: zeros where the contract promises them. `sizes`: of the launch, where it
+    matters.
+    """
     found: dict[str, SimulatedTensor] = {}
-    for parameter in contract.parameters:
-        if parameter.role == "workspace":
-            dtype = POINTER_DTYPES[parameter.type] or "float32"
-            buffer = Buffer(np.zeros(parameter.elements, dtype), "inout", parameter.name)
-            found[parameter.name] = SimulatedTensor(buffer, (parameter.elements,), buffer.strides, dtype)
+    for parameter, count in contract.scratch(sizes or {}).items():
+        dtype = POINTER_DTYPES[parameter.type] or "float32"
+        empty = np.zeros(count, dtype)
+        if parameter.role == "scratch":
+            empty.view(np.uint8)[...] = 0xFF  # NaN: what a launch reads of it, it has written itself
+        buffer = Buffer(empty, "inout", parameter.name)
+        found[parameter.name] = SimulatedTensor(buffer, (count,), buffer.strides, dtype)
     return found
 
 
@@ -171,7 +190,8 @@ def operands_of(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> d
     for parameter, (array, dtype) in arrays.items():
         told = problem.binding.stride_params.get(parameter, {})
         buffer = _spread(array, parameter, told)
-        strides = tuple(s if n > 1 else 0 for s, n in zip(buffer.strides, array.shape, strict=True))
+        own = buffer.strides[: array.ndim]  # a single number lies in a buffer of one element
+        strides = tuple(s if n > 1 else 0 for s, n in zip(own, array.shape, strict=True))
         values[parameter] = SimulatedTensor(buffer, array.shape, strides, dtype)
         values |= {stride: strides[axis] for stride, axis in told.items()}
     return values

@@ -7,6 +7,7 @@ score, and a row of few keys is as exact as its scores are.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.evaluate import evaluate
+from ..ir.expr import Const, Expr, Read, substitute, walk
 from ..spec.attention import Attention
 from ..spec.formula import environment, keep_mask, sizes_of, tensors_of
 from ..transfer.algebra import linear_parts, number
@@ -24,6 +26,7 @@ REACHES = (200.0, 150.0, 100.0, 50.0, 25.0, 16.0, 10.0, 6.0, 4.0, 3.0, 2.0)
 SPREAD = 4.0  # random scores lie about as far on either side of where they were sent
 # A row of a few hundred such weights stays below 65504, the largest float16.
 LARGEST_WEIGHT = 1024.0
+_SIGNS = 64  # ways to move a few operands
 # fp32 sums of D products, relative to the sum of their absolute values: 2^-23 for each of about sqrt(D) steps that do
 # not cancel. Tensor cores truncate where an FMA rounds, hence 2^-23 and not 2^-24.
 PRODUCT_ROUNDING = 2.0**-23
@@ -44,6 +47,22 @@ def reach_of(score_at: Callable[[Array], Array], scale: float) -> float:
         with np.errstate(all="ignore"):
             weights = np.abs(score_at(np.array([reach + SPREAD, -reach - SPREAD]) / abs(scale)))
         if bool((weights <= LARGEST_WEIGHT).all()):
+            return math.inf if reach == REACHES[0] else reach
+    return REACHES[-1]
+
+
+def operand_reach_of(score: Expr, raw: float, env: Mapping[str, int]) -> float:
+    """How far elements of operands may be moved, each to either side, with weights no larger than `LARGEST_WEIGHT` at
+    the raw products ``+-raw``: a decay is the exponential of a difference of two. `env` are indices and sizes.
+    """
+    found = [e for e in dict.fromkeys(walk(score)) if isinstance(e, Read)]
+    signs = itertools.islice(itertools.product((1.0, -1.0), repeat=len(found)), _SIGNS)
+    cases = [dict(zip(found, sign, strict=True)) for sign in signs]
+    for reach in REACHES:
+        moved = [substitute(score, {e: Const(0.5 + sign * reach) for e, sign in case.items()}) for case in cases]
+        with np.errstate(all="ignore"):
+            weights = [np.abs(evaluate(x, {**env, "s": np.array([raw, -raw])})) for x in moved]
+        if all(bool((w <= LARGEST_WEIGHT).all()) for w in weights):
             return math.inf if reach == REACHES[0] else reach
     return REACHES[-1]
 

@@ -24,6 +24,7 @@ constexpr int Bc = 64;        // keys per KV tile
 constexpr int kWarps = 4;     // Br / 16 rows each
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStages = 2;    // K/V ring: tile t lives in stage t & 1
+constexpr int kMinCtas = 2;   // per SM: one multiplies while the other exponentiates; leaves a thread 255 registers
 constexpr float kLn2 = 0.6931471805599453f;
 
 // Q, then kStages of K, then kStages of V; the element is two bytes wide. W: width of a row, D or DV.
@@ -116,18 +117,23 @@ __device__ __forceinline__ unsigned swizzle(int row, int chunk) {
   return row * (W * 2) + ((chunk ^ (row / (8 / kSwaps) & (kSwaps - 1))) * 16);
 }
 
-// Starts the copy of rows [row0, row0 + 64) of `src` into a shared tile; rows at or beyond `rows` become zeros.
+// Starts the copy of rows [row0, row0 + 64) of `src` into a shared tile; rows at or beyond `rows` become zeros. A group
+// of threads shares a row: a thread has few rows, so few addresses to work out (one beyond the end is never touched).
 template <typename T, int W>
 __device__ __forceinline__ void load_tile(unsigned dst, const T* src, long long stride_row, int row0, int rows) {
+  constexpr int kGroup = W % 64 == 0 ? 8 : W % 32 == 0 ? 4 : 2;
   constexpr int kChunks = W / 8;  // 16-byte chunks per row
+  const int chunk = threadIdx.x % kGroup;
 #pragma unroll
-  for (int i = 0; i < Bc * kChunks / kThreads; ++i) {
-    const int idx = threadIdx.x + i * kThreads;
-    const int r = idx / kChunks;
-    const int chunk = idx % kChunks;
+  for (int i = 0; i < Bc * kGroup / kThreads; ++i) {
+    const int r = threadIdx.x / kGroup + i * (kThreads / kGroup);
     const int row = row0 + r;
     const bool in = row < rows;
-    cp_async_16(dst + swizzle<W>(r, chunk), src + (in ? row : 0) * stride_row + chunk * 8, in ? 16 : 0);
+    const T* from = src + row * stride_row + chunk * 8;
+#pragma unroll
+    for (int j = 0; j < kChunks; j += kGroup) {
+      cp_async_16(dst + swizzle<W>(r, chunk + j), from + j * 8, in ? 16 : 0);
+    }
   }
 }
 
@@ -145,7 +151,7 @@ __device__ __forceinline__ void load_kv_tile(unsigned smem_k, unsigned smem_v, c
 // grid = (ceil(sq / Br), heads, batch), block = kThreads, dynamic shared memory = kSmemBytes<D, DV>.
 // scale_log2 = scale * log2(e) > 0: exp(scale * s) = exp2(scale_log2 * s), one FMA and one ex2 per score.
 template <typename T, int D, int DV = D>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kMinCtas)
     flash_fwd_sm80(const T* __restrict__ Q, const T* __restrict__ K, const T* __restrict__ V, T* __restrict__ O,
                    float* __restrict__ LSE, long long q_stride_b, long long q_stride_h, long long q_stride_row,
                    long long k_stride_b, long long k_stride_h, long long k_stride_row, long long v_stride_b,

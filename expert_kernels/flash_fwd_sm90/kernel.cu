@@ -11,7 +11,7 @@
 // is the producer; one of its threads starts every copy. Warpgroups 1 and 2 are consumers and own 64 rows each; they
 // walk the KV tiles of an item from the last to the first, so that the tiles that need a mask come first.
 //
-//   producer   K(n)        V(n)        K(n-1)      V(n-1)     ...     TMA into a ring of kStages stages of K and of V
+//   producer   K(n)   Q    K(n-1)      V(n)        K(n-2)     ...     TMA into rings of stages, in the order of use
 //   consumer   S(n)   ->   S(n-1) = Q K(n-1)^T  |  softmax(n-1)  ...  products of one step run on the tensor cores
 //                          O += P(n) V(n)       |                     while the exponentials of the next are taken
 //
@@ -41,15 +41,17 @@ constexpr int kL2Bytes = 32 << 20;  // K and V of the heads that are worked on a
 template <int D, int DV>
 struct Tiles {
   static constexpr int Bc = D > 192 ? 64 : 128;
-  static constexpr int kStages = D == 64 ? 4 : D == 128 ? 3 : 2;
+  static constexpr int kQStages = D > 128 ? 1 : 2;
+  static constexpr int kKStages = D == 64 ? 4 : 2;
+  static constexpr int kVStages = D == 64 ? 4 : 2;
   static constexpr int kQBytes = Br * D * 2;
   static constexpr int kKBytes = Bc * D * 2;
   static constexpr int kVBytes = Bc * DV * 2;
-  static constexpr int kK = kQBytes;
-  static constexpr int kV = kK + kStages * kKBytes;
-  static constexpr int kBarriers = kV + kStages * kVBytes;  // q full, q empty, then k full, k empty, v full, v empty
-  static constexpr int kItem = kBarriers + 8 * (2 + 4 * kStages);
-  static constexpr int kSmemBytes = kItem + 16;
+  static constexpr int kK = kQStages * kQBytes;
+  static constexpr int kV = kK + kKStages * kKBytes;
+  static constexpr int kItems = kV + kVStages * kVBytes;    // the work item of each stage of Q
+  static constexpr int kBarriers = kItems + 16 * kQStages;  // a full and an empty one per stage of Q, of K, of V
+  static constexpr int kSmemBytes = kBarriers + 16 * (kQStages + kKStages + kVStages);
 };
 template <int D, int DV>
 constexpr int kSmemBytes = Tiles<D, DV>::kSmemBytes;
@@ -103,6 +105,15 @@ __device__ __forceinline__ void tma_load(unsigned dst, const TensorMap* map, uns
       : "memory");
 }
 
+// Turns of the consumers: a named barrier for each, where it waits and the other one only arrives.
+__device__ __forceinline__ void wait_turn(int group) {
+  asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+}
+
+__device__ __forceinline__ void pass_turn(int group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+}
+
 template <int kRegisters>
 __device__ __forceinline__ void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -131,16 +142,15 @@ __device__ __forceinline__ void keep_behind(float (&c)[N][4]) {
   }
 }
 
-// Shared-memory operand with the 128-byte swizzle: eight rows are 1024 bytes; `next` bytes to the next 64 columns
-// where the product's N runs along the columns.
-__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned next) {
-  return static_cast<unsigned long long>((address & 0x3ffff) >> 4) | static_cast<unsigned long long>(next >> 4) << 16 |
-         static_cast<unsigned long long>(1024 >> 4) << 32 | 1ull << 62;
+// Shared-memory operand of wgmma with the 128-byte swizzle. The low word of its descriptor has the address and the
+// `next` bytes to the next 64 columns where the product's N runs along the columns; the high word is the same for all:
+// eight rows are 1024 bytes.
+#define OPERAND_HIGH "0x40000040"
+__device__ __forceinline__ unsigned descriptor(unsigned address, unsigned next) {
+  return (address & 0x3ffff) >> 4 | (next >> 4) << 16;
 }
 
-__device__ __forceinline__ unsigned long long advance(unsigned long long operand, int bytes) {
-  return operand + (bytes >> 4);
-}
+__device__ __forceinline__ unsigned advance(unsigned operand, int bytes) { return operand + (bytes >> 4); }
 
 // The accumulators of wgmma as operands of asm: 32 (m64n64), 64 (m64n128) or 128 (m64n256) floats, c[nb][e].
 #define ACC4(c, nb) "+f"(c[nb][0]), "+f"(c[nb][1]), "+f"(c[nb][2]), "+f"(c[nb][3])
@@ -163,42 +173,42 @@ __device__ __forceinline__ unsigned long long advance(unsigned long long operand
   "%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 // c = A B^T (+ c where `keep`), k = 16: A is 64 rows, B is N rows of K, both in shared memory with k along the row.
-#define WGMMA_SS(T, type, N, a_at, b_at, keep_at)                                                                    \
-  template <>                                                                                                        \
-  __device__ __forceinline__ void wgmma_ss<T>(float (&c)[N / 8][4], unsigned long long a, unsigned long long b,     \
-                                              int keep) {                                                            \
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep_at ", 0;\n"                                        \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##N "}, %" #a_at ", %"   \
-                 #b_at ", keep, 1, 1, 0, 0;\n}"                                                                      \
-                 : OPERANDS_##N(c)                                                                                   \
-                 : "l"(a), "l"(b), "r"(keep));                                                                       \
+#define WGMMA_SS(T, type, N, a_at, b_at, keep_at)                                                                     \
+  template <>                                                                                                         \
+  __device__ __forceinline__ void wgmma_ss<T>(float (&c)[N / 8][4], unsigned a, unsigned b, int keep) {               \
+    asm volatile("{\n.reg .pred keep;\n.reg .b64 a, b;\nsetp.ne.b32 keep, %" #keep_at ", 0;\n"                        \
+                 "mov.b64 a, {%" #a_at ", " OPERAND_HIGH "};\nmov.b64 b, {%" #b_at ", " OPERAND_HIGH "};\n"           \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##N                       \
+                 "}, a, b, keep, 1, 1, 0, 0;\n}"                                                                      \
+                 : OPERANDS_##N(c)                                                                                    \
+                 : "r"(a), "r"(b), "r"(keep));                                                                        \
   }
 template <typename T>
-__device__ __forceinline__ void wgmma_ss(float (&c)[8][4], unsigned long long a, unsigned long long b, int keep);
+__device__ __forceinline__ void wgmma_ss(float (&c)[8][4], unsigned a, unsigned b, int keep);
 template <typename T>
-__device__ __forceinline__ void wgmma_ss(float (&c)[16][4], unsigned long long a, unsigned long long b, int keep);
+__device__ __forceinline__ void wgmma_ss(float (&c)[16][4], unsigned a, unsigned b, int keep);
 WGMMA_SS(__half, "f16", 64, 32, 33, 34);
 WGMMA_SS(__half, "f16", 128, 64, 65, 66);
 WGMMA_SS(__nv_bfloat16, "bf16", 64, 32, 33, 34);
 WGMMA_SS(__nv_bfloat16, "bf16", 128, 64, 65, 66);
 
 // c = A B (+ c where `keep`), k = 16: A in registers, B is 16 rows of V in shared memory with N along the row.
-#define WGMMA_RS(T, type, N, a0, a1, a2, a3, b_at, keep_at)                                                          \
-  template <>                                                                                                        \
-  __device__ __forceinline__ void wgmma_rs<T>(float (&c)[N / 8][4], const unsigned* a, unsigned long long b,        \
-                                              int keep) {                                                            \
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #keep_at ", 0;\n"                                        \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##N "}, {%" #a0 ",%" #a1 \
-                 ",%" #a2 ",%" #a3 "}, %" #b_at ", keep, 1, 1, 1;\n}"                                                \
-                 : OPERANDS_##N(c)                                                                                   \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));                                   \
+#define WGMMA_RS(T, type, N, a0, a1, a2, a3, b_at, keep_at)                                                           \
+  template <>                                                                                                         \
+  __device__ __forceinline__ void wgmma_rs<T>(float (&c)[N / 8][4], const unsigned* a, unsigned b, int keep) {        \
+    asm volatile("{\n.reg .pred keep;\n.reg .b64 b;\nsetp.ne.b32 keep, %" #keep_at ", 0;\n"                           \
+                 "mov.b64 b, {%" #b_at ", " OPERAND_HIGH "};\n"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" NAMES_##N                       \
+                 "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, b, keep, 1, 1, 1;\n}"                                     \
+                 : OPERANDS_##N(c)                                                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(keep));                                    \
   }
 template <typename T>
-__device__ __forceinline__ void wgmma_rs(float (&c)[8][4], const unsigned* a, unsigned long long b, int keep);
+__device__ __forceinline__ void wgmma_rs(float (&c)[8][4], const unsigned* a, unsigned b, int keep);
 template <typename T>
-__device__ __forceinline__ void wgmma_rs(float (&c)[16][4], const unsigned* a, unsigned long long b, int keep);
+__device__ __forceinline__ void wgmma_rs(float (&c)[16][4], const unsigned* a, unsigned b, int keep);
 template <typename T>
-__device__ __forceinline__ void wgmma_rs(float (&c)[32][4], const unsigned* a, unsigned long long b, int keep);
+__device__ __forceinline__ void wgmma_rs(float (&c)[32][4], const unsigned* a, unsigned b, int keep);
 WGMMA_RS(__half, "f16", 64, 32, 33, 34, 35, 36, 37);
 WGMMA_RS(__half, "f16", 128, 64, 65, 66, 67, 68, 69);
 WGMMA_RS(__half, "f16", 256, 128, 129, 130, 131, 132, 133);
@@ -264,7 +274,17 @@ __device__ __forceinline__ Item work_item(int index, const Problem& p) {
     kv_end = min(p.sk, q0 + Br + p.sk - p.sq);
   }
   constexpr int Bc = Tiles<D, DV>::Bc;
-  return {q0, first + within % size, 0, max(1, (kv_end + Bc - 1) / Bc)};
+  const int bh = first + within % size;
+  return {q0, bh, 0, max(1, (kv_end + Bc - 1) / Bc)};
+}
+
+// Batch entry and KV head of an item.
+struct Head {
+  int b, hk;
+};
+
+__device__ __forceinline__ Head head_of(const Item& item, const Problem& p) {
+  return {item.bh / p.heads, item.bh % p.heads / (p.heads / p.kv_heads)};
 }
 
 // A place in a ring of stages and the parity of the phase in which it is used.
@@ -285,72 +305,121 @@ template <int D, int DV>
 struct Shared {
   using Tile = Tiles<D, DV>;
   unsigned base;
-  __device__ __forceinline__ unsigned q() const { return base; }
+  __device__ __forceinline__ unsigned q(int stage) const { return base + stage * Tile::kQBytes; }
   __device__ __forceinline__ unsigned k(int stage) const { return base + Tile::kK + stage * Tile::kKBytes; }
   __device__ __forceinline__ unsigned v(int stage) const { return base + Tile::kV + stage * Tile::kVBytes; }
-  __device__ __forceinline__ unsigned q_full() const { return base + Tile::kBarriers; }
-  __device__ __forceinline__ unsigned q_empty() const { return q_full() + 8; }
-  __device__ __forceinline__ unsigned k_full(int stage) const { return q_full() + 16 + 32 * stage; }
+  __device__ __forceinline__ unsigned q_full(int stage) const { return base + Tile::kBarriers + 16 * stage; }
+  __device__ __forceinline__ unsigned q_empty(int stage) const { return q_full(stage) + 8; }
+  __device__ __forceinline__ unsigned k_full(int stage) const { return q_full(Tile::kQStages + stage); }
   __device__ __forceinline__ unsigned k_empty(int stage) const { return k_full(stage) + 8; }
-  __device__ __forceinline__ unsigned v_full(int stage) const { return k_full(stage) + 16; }
-  __device__ __forceinline__ unsigned v_empty(int stage) const { return k_full(stage) + 24; }
+  __device__ __forceinline__ unsigned v_full(int stage) const { return k_full(Tile::kKStages + stage); }
+  __device__ __forceinline__ unsigned v_empty(int stage) const { return v_full(stage) + 8; }
 };
 
 // ----------------------------------------------------------------------------------------------------------- producer
 
-// One thread: takes work items, publishes each with its Q, and keeps the rings of K and V full.
-template <int D, int DV>
-__device__ __forceinline__ void produce(const Shared<D, DV>& smem, Item* shared_item, const TensorMap* q_map,
-                                        const TensorMap* k_map, const TensorMap* v_map, int* tickets,
-                                        const Problem& p) {
-  using Tile = Tiles<D, DV>;
-  Ring<Tile::kStages> ring;
-  unsigned q_parity = 0;
-  int index = blockIdx.x;
-#pragma unroll 1
-  while (true) {
-    const Item item = work_item<D, DV>(index, p);
-    barrier_wait(smem.q_empty(), q_parity ^ 1);
-    q_parity ^= 1;
-    *shared_item = item;
-    if (item.q0 < 0) {
-      barrier_arrive(smem.q_full());
-      break;
-    }
-    const int b = item.bh / p.heads;
-    const int h = item.bh % p.heads;
-    const int hk = h / (p.heads / p.kv_heads);
-    barrier_expect(smem.q_full(), Tile::kQBytes);
+// Starts the copy of kRows rows of kWidth columns, from row0 on.
+template <int kWidth, int kRows>
+__device__ __forceinline__ void load_tile(unsigned dst, unsigned full, const TensorMap* map, int row0, int head,
+                                          int batch) {
+  barrier_expect(full, kRows * kWidth * 2);
 #pragma unroll
-    for (int x = 0; x < D / 64; ++x) {
-      tma_load(smem.q() + x * Br * kRowBytes, q_map, smem.q_full(), x * 64, item.q0, h, b);
-    }
-    index = gridDim.x + atomicAdd(tickets, 1);
-
-#pragma unroll 1
-    for (int tile = item.kv_hi - 1; tile >= item.kv_lo; --tile) {
-      const int kv0 = p.sk > 0 ? tile * Tile::Bc : Tile::Bc;  // without keys there is no row to read: all zeros
-      barrier_wait(smem.k_empty(ring.stage), ring.parity ^ 1);
-      barrier_expect(smem.k_full(ring.stage), Tile::kKBytes);
-#pragma unroll
-      for (int x = 0; x < D / 64; ++x) {
-        tma_load(smem.k(ring.stage) + x * Tile::Bc * kRowBytes, k_map, smem.k_full(ring.stage), x * 64, kv0, hk, b);
-      }
-      barrier_wait(smem.v_empty(ring.stage), ring.parity ^ 1);
-      barrier_expect(smem.v_full(ring.stage), Tile::kVBytes);
-#pragma unroll
-      for (int x = 0; x < DV / 64; ++x) {
-        tma_load(smem.v(ring.stage) + x * Tile::Bc * kRowBytes, v_map, smem.v_full(ring.stage), x * 64, kv0, hk, b);
-      }
-      ring.next();
-    }
-  }
-  // The last CTA leaves the counters as it found them: zero.
-  if (atomicAdd(tickets + 1, 1) == static_cast<int>(gridDim.x) - 1) {
-    atomicExch(tickets, 0);
-    atomicExch(tickets + 1, 0);
+  for (int x = 0; x < kWidth / 64; ++x) {
+    tma_load(dst + x * kRows * kRowBytes, map, full, x * 64, row0, head, batch);
   }
 }
+
+// One thread: takes work items, publishes each with its Q, and keeps the rings full, in the order of use: K of a tile
+// before V of the tile above it.
+template <int D, int DV>
+struct Producer {
+  using Tile = Tiles<D, DV>;
+  static constexpr int Bc = Tile::Bc;
+
+  const Shared<D, DV> smem;
+  Item* const shared_items;
+  const TensorMap* const q_map;
+  const TensorMap* const k_map;
+  const TensorMap* const v_map;
+  const Problem p;
+  Ring<Tile::kQStages> q_ring;
+  Ring<Tile::kKStages> k_ring;
+  Ring<Tile::kVStages> v_ring;
+
+  // Publishes an item and starts the copy of its Q. Without work there is no Q.
+  __device__ __forceinline__ void load_q(const Item& item, const Head& head) {
+    const int stage = q_ring.stage;
+    barrier_wait(smem.q_empty(stage), q_ring.parity ^ 1);
+    shared_items[stage] = item;
+    if (item.q0 < 0) {
+      barrier_arrive(smem.q_full(stage));
+    } else {
+      load_tile<D, Br>(smem.q(stage), smem.q_full(stage), q_map, item.q0, item.bh - head.b * p.heads, head.b);
+    }
+    q_ring.next();
+  }
+
+  __device__ __forceinline__ void load_k(int tile, const Head& head) {
+    const int stage = k_ring.stage;
+    barrier_wait(smem.k_empty(stage), k_ring.parity ^ 1);
+    load_tile<D, Bc>(smem.k(stage), smem.k_full(stage), k_map, first_key(tile), head.hk, head.b);
+    k_ring.next();
+  }
+
+  __device__ __forceinline__ void load_v(int tile, const Head& head) {
+    const int stage = v_ring.stage;
+    barrier_wait(smem.v_empty(stage), v_ring.parity ^ 1);
+    load_tile<DV, Bc>(smem.v(stage), smem.v_full(stage), v_map, first_key(tile), head.hk, head.b);
+    v_ring.next();
+  }
+
+  // Without keys there is no row to read: all zeros.
+  __device__ __forceinline__ int first_key(int tile) const { return p.sk > 0 ? tile * Bc : Bc; }
+
+  __device__ __forceinline__ void produce(int* tickets) {
+    Item item = work_item<D, DV>(blockIdx.x, p);
+    Head head = head_of(item, p);
+    if (Tile::kQStages > 1) {
+      load_q(item, head);
+    }
+#pragma unroll 1
+    while (item.q0 >= 0) {
+      load_k(item.kv_hi - 1, head);
+      if (Tile::kQStages == 1) {
+        load_q(item, head);
+      }
+      // The next item is looked up while the rings are full, as that takes long, and its Q is loaded at once if there
+      // is room: when the ring of K has gone round within an item, the Q of the item before is free.
+      const int look_up = max(item.kv_hi - 1 - Tile::kKStages, item.kv_lo);
+      Item next;
+      Head next_head;
+#pragma unroll 1
+      for (int tile = item.kv_hi - 1; tile >= item.kv_lo; --tile) {
+        if (tile == look_up) {
+          next = work_item<D, DV>(gridDim.x + atomicAdd(tickets, 1), p);
+          next_head = head_of(next, p);
+          if (Tile::kQStages > 1) {
+            load_q(next, next_head);
+          }
+        }
+        if (tile > item.kv_lo) {
+          load_k(tile - 1, head);
+        }
+        load_v(tile, head);
+      }
+      item = next;
+      head = next_head;
+    }
+    if (Tile::kQStages == 1) {
+      load_q(item, head);
+    }
+    // The last CTA leaves the counters as it found them: zero.
+    if (atomicAdd(tickets + 1, 1) == static_cast<int>(gridDim.x) - 1) {
+      atomicExch(tickets, 0);
+      atomicExch(tickets + 1, 0);
+    }
+  }
+};
 
 // ----------------------------------------------------------------------------------------------------------- consumer
 
@@ -384,9 +453,9 @@ struct Consumer {
 
   // ---- products. Both only start; wgmma_wait ends them.
 
-  __device__ __forceinline__ void start_qk(int stage) {
-    const unsigned long long a = descriptor(smem.q() + group * 64 * kRowBytes, 16);
-    const unsigned long long b = descriptor(smem.k(stage), 16);
+  __device__ __forceinline__ void start_qk(int q_stage, int stage) {
+    const unsigned a = descriptor(smem.q(q_stage) + group * 64 * kRowBytes, 16);
+    const unsigned b = descriptor(smem.k(stage), 16);
     wgmma_fence();
 #pragma unroll
     for (int kk = 0; kk < D / 16; ++kk) {  // four steps of 16 columns per box
@@ -397,7 +466,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void start_pv(int stage, bool accumulate) {
-    const unsigned long long b = descriptor(smem.v(stage), DV > 64 ? Bc * kRowBytes : 16);
+    const unsigned b = descriptor(smem.v(stage), DV > 64 ? Bc * kRowBytes : 16);
     wgmma_fence();
 #pragma unroll
     for (int kk = 0; kk < Bc / 16; ++kk) {  // 16 keys are 16 rows of V
@@ -410,22 +479,17 @@ struct Consumer {
 
   __device__ __forceinline__ void mask_scores(const Item& item, int tile) {
     const int kv0 = tile * Bc;
-    const int q0 = item.q0 + group * 64;
     // S = -inf where j >= Sk or, when causal, j > i + Sk - Sq; only tiles that cross either edge pay for it.
-    if (kv0 + Bc > p.sk || (p.causal && kv0 + Bc - 1 > q0 + p.sk - p.sq)) {
+    if (kv0 + Bc > p.sk || (p.causal && kv0 + Bc - 1 > item.q0 + p.sk - p.sq)) {
       const int row0 = item.q0 + first_row();
-      int end[2];  // row i sees the keys before it
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int i = row0 + 8 * r;
-        end[r] = p.causal ? min(p.sk, i + p.sk - p.sq + 1) : p.sk;
-      }
+      const int ahead = p.causal ? p.sk - p.sq + 1 : p.sk;  // row i sees the keys before min(Sk, i + ahead)
 #pragma unroll
       for (int nb = 0; nb < Bc / 8; ++nb) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
+          const int i = row0 + 8 * (e / 2);
           const int j = kv0 + nb * 8 + 2 * (lane % 4) + (e & 1);
-          s[nb][e] = j < end[e / 2] ? s[nb][e] : -INFINITY;
+          s[nb][e] = j < min(p.sk, i + ahead) ? s[nb][e] : -INFINITY;
         }
       }
     }
@@ -537,19 +601,30 @@ struct Consumer {
 
   // ---- finish: O = O / l;  LSE = reference * ln 2 + log(l).  l == 0: the row saw no key.
 
-  __device__ __forceinline__ void finish(const Item& item, const float (&row_sum)[2], const float (&row_reference)[2],
-                                         T* O, float* LSE, long long o_stride_b, long long o_stride_h,
-                                         long long o_stride_row) {
-    const int quad = lane % 4;
+  // What does not need O, done while the products still run: LSE is written, inverse[r] becomes 1 / l.
+  __device__ __forceinline__ void finish_sums(const Item& item, float* LSE, float (&inverse)[2]) {
     const int row0 = item.q0 + first_row();
-    T* out = O + (item.bh / p.heads) * o_stride_b + (item.bh % p.heads) * o_stride_h;
     float* lse = LSE + static_cast<long long>(item.bh) * p.sq;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float total = row_sum[r];
+      float total = l[r];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const float inv = total == 0.f ? 0.f : 1.f / total;
+      inverse[r] = total == 0.f ? 0.f : __fdividef(1.f, total);
+      const int row = row0 + 8 * r;
+      if (row < p.sq && lane % 4 == 0) {
+        lse[row] = total == 0.f ? -INFINITY : reference[r] * kLn2 + __logf(total);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void finish(const Item& item, const float (&inverse)[2], T* O, long long o_stride_b,
+                                         long long o_stride_h, long long o_stride_row) {
+    const int quad = lane % 4;
+    const int row0 = item.q0 + first_row();
+    T* out = O + (item.bh / p.heads) * o_stride_b + (item.bh % p.heads) * o_stride_h;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
       const int row = row0 + 8 * r;
 #pragma unroll
       for (int db = 0; db < DV / 8; db += 4) {
@@ -557,15 +632,12 @@ struct Consumer {
         unsigned w[4];
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          w[k] = Element<T>::pack2(o[db + k][2 * r] * inv, o[db + k][2 * r + 1] * inv);
+          w[k] = Element<T>::pack2(o[db + k][2 * r] * inverse[r], o[db + k][2 * r + 1] * inverse[r]);
         }
         transpose_quad(w, quad);
         if (row < p.sq) {
           *reinterpret_cast<uint4*>(out + row * o_stride_row + db * 8 + quad * 8) = make_uint4(w[0], w[1], w[2], w[3]);
         }
-      }
-      if (row < p.sq && quad == 0) {
-        lse[row] = total == 0.f ? -INFINITY : row_reference[r] * kLn2 + logf(total);
       }
     }
   }
@@ -595,36 +667,39 @@ struct Consumer {
   }
 
   // S of a tile is complete: its stage is free, and so is Q after the last tile of an item.
-  __device__ __forceinline__ void finish_qk(const Item& item, int tile, int stage) {
+  __device__ __forceinline__ void finish_qk(const Item& item, int tile, int q_stage, int stage) {
     keep_behind(s);
     release(smem.k_empty(stage));
     if (tile == item.kv_lo) {
-      release(smem.q_empty());
+      release(smem.q_empty(q_stage));
     }
   }
 
-  __device__ __forceinline__ Item wait_item(const Item* shared_item, unsigned& q_parity) {
-    barrier_wait(smem.q_full(), q_parity);
-    q_parity ^= 1;
-    const Item item = *shared_item;
+  __device__ __forceinline__ Item wait_item(const Item* shared_items, const Ring<Tile::kQStages>& q_ring) {
+    barrier_wait(smem.q_full(q_ring.stage), q_ring.parity);
+    const Item item = shared_items[q_ring.stage];
     return {__shfl_sync(0xffffffffu, item.q0, 0), __shfl_sync(0xffffffffu, item.bh, 0),
             __shfl_sync(0xffffffffu, item.kv_lo, 0), __shfl_sync(0xffffffffu, item.kv_hi, 0)};
   }
 
-  __device__ __forceinline__ void run(const Item* shared_item, T* O, float* LSE, long long o_stride_b,
+  __device__ __forceinline__ void run(const Item* shared_items, T* O, float* LSE, long long o_stride_b,
                                       long long o_stride_h, long long o_stride_row) {
-    unsigned q_parity = 0;
-    Item item = wait_item(shared_item, q_parity);
+    Ring<Tile::kQStages> q_ring;
+    Ring<Tile::kKStages> k_ring;
+    Ring<Tile::kVStages> v_ring;
+    Item item = wait_item(shared_items, q_ring);
     if (item.q0 < 0) {
       return;
     }
+    if (group == 1) {
+      pass_turn(group);  // the first is that of group 0
+    }
     // Prologue: the scores of the first tile have nothing to overlap with.
-    Ring<Tile::kStages> ring;
     int tile = item.kv_hi - 1;
     barrier_wait(smem.k_full(0), 0);
-    start_qk(0);
+    start_qk(0, 0);
     wgmma_wait<0>();
-    finish_qk(item, tile, 0);
+    finish_qk(item, tile, 0, 0);
     mask_scores(item, tile);
     first_softmax();
     finish_softmax();
@@ -633,57 +708,64 @@ struct Consumer {
     while (true) {
 #pragma unroll 1
       for (; tile > item.kv_lo; --tile) {
-        const Ring<Tile::kStages> v_ring = ring;
-        ring.next();
-        start_step(v_ring, ring, tile != item.kv_hi - 1);
-        finish_qk(item, tile - 1, ring.stage);
+        k_ring.next();
+        start_step(q_ring.stage, k_ring, v_ring, tile != item.kv_hi - 1);
+        wgmma_wait<1>();
+        finish_qk(item, tile - 1, q_ring.stage, k_ring.stage);
         mask_scores(item, tile - 1);
         next_softmax();
         finish_step(v_ring);
+        v_ring.next();
         correct_output();
         take_prob();
       }
-      const Item next = wait_item(shared_item, q_parity);
+      q_ring.next();
+      const Item next = wait_item(shared_items, q_ring);
       if (next.q0 < 0) {
         break;
       }
       // From the last tile of this item to the first of the next.
-      const Ring<Tile::kStages> v_ring = ring;
-      ring.next();
-      start_step(v_ring, ring, tile != item.kv_hi - 1);
-      finish_qk(next, next.kv_hi - 1, ring.stage);
-      const float row_sum[2] = {l[0], l[1]};
-      const float row_reference[2] = {reference[0], reference[1]};
+      k_ring.next();
+      start_step(q_ring.stage, k_ring, v_ring, tile != item.kv_hi - 1);
+      float inverse[2];
+      finish_sums(item, LSE, inverse);
+      wgmma_wait<1>();
+      finish_qk(next, next.kv_hi - 1, q_ring.stage, k_ring.stage);
       mask_scores(next, next.kv_hi - 1);
       first_softmax();
+      barrier_wait(smem.v_full(v_ring.stage), v_ring.parity);  // long over: the branch that finish_step needs
       finish_step(v_ring);
-      finish(item, row_sum, row_reference, O, LSE, o_stride_b, o_stride_h, o_stride_row);
+      v_ring.next();
+      finish(item, inverse, O, o_stride_b, o_stride_h, o_stride_row);
       take_prob();
       item = next;
       tile = item.kv_hi - 1;
     }
-    barrier_wait(smem.v_full(ring.stage), ring.parity);
-    start_pv(ring.stage, tile != item.kv_hi - 1);
+    barrier_wait(smem.v_full(v_ring.stage), v_ring.parity);
+    start_pv(v_ring.stage, tile != item.kv_hi - 1);
+    float inverse[2];
+    finish_sums(item, LSE, inverse);
     wgmma_wait<0>();
     keep_behind(o);
-    finish(item, l, reference, O, LSE, o_stride_b, o_stride_h, o_stride_row);
+    finish(item, inverse, O, o_stride_b, o_stride_h, o_stride_row);
   }
 
-  // Starts S = Q K^T of the next tile and O += P V of this one behind it; returns when S is complete.
-  __device__ __forceinline__ void start_step(const Ring<Tile::kStages>& v_ring, const Ring<Tile::kStages>& k_ring,
-                                             bool accumulate) {
+  // Starts S = Q K^T of the next tile and O += P V of this one behind it. The consumers take turns at it: the products
+  // of one run while the other takes exponentials.
+  __device__ __forceinline__ void start_step(int q_stage, const Ring<Tile::kKStages>& k_ring,
+                                             const Ring<Tile::kVStages>& v_ring, bool accumulate) {
     barrier_wait(smem.k_full(k_ring.stage), k_ring.parity);
-    start_qk(k_ring.stage);
+    wait_turn(group);
+    start_qk(q_stage, k_ring.stage);
     barrier_wait(smem.v_full(v_ring.stage), v_ring.parity);
     start_pv(v_ring.stage, accumulate);
-    wgmma_wait<1>();
+    pass_turn(group);
   }
 
-  // Ends O += P V. The wait for V has been over since start_step: it only ends the basic block, as ptxas moves a wait
-  // for wgmma to the top of its block, here above the exponentials that are to run beside the product.
-  __device__ __forceinline__ void finish_step(const Ring<Tile::kStages>& v_ring) {
+  // Ends O += P V. ptxas moves a wait for wgmma to the top of its basic block, where it would stand above the
+  // exponentials that are to run beside the product: a branch must lie between. next_softmax ends in one.
+  __device__ __forceinline__ void finish_step(const Ring<Tile::kVStages>& v_ring) {
     finish_softmax();
-    barrier_wait(smem.v_full(v_ring.stage), v_ring.parity);
     wgmma_wait<0>();
     keep_behind(o);
     release(smem.v_empty(v_ring.stage));
@@ -707,16 +789,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Setup: barriers. A full barrier waits for the producer's arrival and the bytes it announces, an empty one for an
   // arrival of every consumer warp.
   const Shared<D, DV> smem{static_cast<unsigned>(__cvta_generic_to_shared(smem_bytes))};
-  Item* shared_item = reinterpret_cast<Item*>(smem_bytes + Tile::kItem);
+  Item* shared_items = reinterpret_cast<Item*>(smem_bytes + Tile::kItems);
   const Problem problem{sq, sk, batch, heads, kv_heads, causal};
   if (threadIdx.x == 0) {
-    barrier_init(smem.q_full(), 1);
-    barrier_init(smem.q_empty(), kConsumerWarps);
-    for (int stage = 0; stage < Tile::kStages; ++stage) {
-      barrier_init(smem.k_full(stage), 1);
-      barrier_init(smem.k_empty(stage), kConsumerWarps);
-      barrier_init(smem.v_full(stage), 1);
-      barrier_init(smem.v_empty(stage), kConsumerWarps);
+    for (int stage = 0; stage < Tile::kQStages + Tile::kKStages + Tile::kVStages; ++stage) {
+      barrier_init(smem.q_full(stage), 1);  // those of K and V lie behind those of Q
+      barrier_init(smem.q_empty(stage), kConsumerWarps);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
@@ -728,7 +806,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warpgroup == 0) {
     release_registers<24>();
     if (threadIdx.x == 0) {
-      produce<D, DV>(smem, shared_item, &q_map, &k_map, &v_map, tickets, problem);
+      Producer<D, DV> producer{smem, shared_items, &q_map, &k_map, &v_map, problem};
+      producer.produce(tickets);
     }
   } else {
     claim_registers<240>();
@@ -737,7 +816,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                                 scale_log2,
                                 warpgroup - 1,
                                 static_cast<int>(threadIdx.x) % 32};
-    consumer.run(shared_item, O, LSE, o_stride_b, o_stride_h, o_stride_row);
+    consumer.run(shared_items, O, LSE, o_stride_b, o_stride_h, o_stride_row);
   }
 }
 

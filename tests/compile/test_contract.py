@@ -171,7 +171,33 @@ def test_tensor_maps_and_workspaces() -> None:
     scratch = 'role = "workspace", type = "int32*", elements = 2'
     contract, _ = parse_contract(GOOD.replace('role = "Sq", type = "int32"', scratch), "contract.toml")
     assert contract is not None
-    assert [p.elements for p in contract.parameters if p.role == "workspace"] == [2]
+    assert [(p.name, n) for p, n in contract.scratch({}).items()] == [("n", 2)]
+    sized = scratch.replace("workspace", "scratch").replace("= 2", '= "B * cdiv(Sk, 64) * (Dv + 2)"')
+    contract, _ = parse_contract(GOOD.replace('role = "Sq", type = "int32"', sized), "contract.toml")
+    assert contract is not None
+    assert list(contract.scratch({"B": 3, "Sk": 65, "D": 64}).values()) == [3 * 2 * 66]
+    with pytest.raises(KeyError):
+        contract.scratch({"Sk": 65})
+
+
+def test_an_instance_for_few_rows_comes_before_that_for_any() -> None:
+    few = GOOD[GOOD.index("[[instances]]") :].replace("toy<64>", "toy<64, 16>") + "rows = 16\n"
+    contract, diagnostics = parse_contract(GOOD.replace("[[instances]]", f"{few}[[instances]]", 1), "contract.toml")
+    assert diagnostics == ()
+    assert contract is not None
+    chosen = [contract.instance("float16", 64, rows=rows) for rows in (1, 16, 17)]
+    assert [i.expression for i in chosen if i is not None] == ["toy<64, 16>", "toy<64, 16>", "toy<64>"]
+
+
+def test_optional_parameters() -> None:
+    given = 'role = "operand:lengths", type = "int32*", optional = true'
+    contract, diagnostics = parse_contract(GOOD.replace('role = "Sq", type = "int32"', given), "contract.toml")
+    assert diagnostics == ()
+    assert contract is not None
+    assert [p.name for p in contract.parameters if p.optional] == ["n"]
+    contract, diagnostics = parse_contract(GOOD.replace('role = "q"', 'role = "q", optional = true'), "contract.toml")
+    assert contract is None
+    assert "field parameters[0].optional is wrong" in diagnostics[0].message
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ def test_device_code_types_and_constants_stay() -> None:
         '__constant__ float table[2] = {1.f, 2.f};\nextern "C" { __device__ int f() { return 1; } }\n'
     )
     assert blank(text) == text
+    aligned = "struct alignas(64) Map { unsigned long long opaque[16]; };\n"
+    assert blank(aligned + text) == aligned + text
 
 
 def test_host_functions_go_and_offsets_stay() -> None:

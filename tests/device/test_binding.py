@@ -154,3 +154,25 @@ def test_tensor_maps_describe_their_tensor() -> None:
     assert got["tickets"].value == tensors["tickets"].data_ptr()
     del tensors["tickets"]
     assert codes(contract, tensors, scale=1.0, causal=0) == [("CB645", "tickets")]
+
+
+def test_optional_arguments_are_null_where_the_caller_gives_none() -> None:
+    contract, _ = read_contract(ROOT / "flash_decode" / "contract.toml")
+    assert contract is not None
+    half = torch.float16
+    tensors: dict[str, Any] = {
+        "q": torch.zeros(B, H, SQ, D, dtype=half),
+        "k": torch.zeros(9, HKV, 16, D, dtype=half),
+        "v": torch.zeros(9, HKV, 16, D, dtype=half),
+        "o": torch.zeros(B, H, SQ, D, dtype=half),
+        "lse": torch.zeros(B, H, SQ),
+        "partials": torch.zeros(8),
+        "arrived": torch.zeros(8, dtype=torch.int32),
+    }
+    got = bound(contract, tensors, scale=1.0, causal=0)
+    assert [got[name].value for name in ("kv_lengths", "block_table", "table_stride_b", "page_size")] == [0, 0, 0, 0]
+    table = torch.zeros(B, 5, dtype=torch.int32)
+    got = bound(contract, tensors, scale=1.0, causal=0, block_table=table, page_size=16)
+    assert got["block_table"].value == table.data_ptr()
+    assert [got[name].value for name in ("kv_lengths", "table_stride_b", "page_size")] == [0, 5, 16]
+    assert codes(contract, tensors, scale=1.0, causal=0, block_table=table.long()) == [("CB646", "block_table")]

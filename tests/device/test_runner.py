@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +86,19 @@ def test_driver_errors(failures: dict[str, int], code: str, lost: bool) -> None:
     _, finding, made = launch(**failures)
     assert finding.code == code
     assert made.lost is lost
+
+
+def test_a_repeated_launch_keeps_its_tensors() -> None:
+    tensor = torch.zeros(1)
+    alive = weakref.ref(tensor)
+    driver = Recorder({})
+    made = Runner(driver, DEVICE, COMPILED, ctypes.c_void_p(1))
+    start = made.repeatedly("k<1>", SHAPE, [Argument("q", "T*", 0x7F00_0000_1000, tensor), *ARGUMENTS[1:]])
+    del tensor
+    gc.collect()
+    start()
+    assert dict(driver.calls)["cuLaunchKernel"][-1] == [0x7F00_0000_1000, -5, 0.5]
+    assert alive() is not None, "torch would give its memory to another tensor"
 
 
 def test_the_image_fits_the_device() -> None:

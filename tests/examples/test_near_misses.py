@@ -23,10 +23,12 @@ PLAIN = {"siglip_head_72", "vit_fused_qkv"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_adapted_text_passes(adapted, example: str) -> None:
+def test_the_adapted_text_passes_and_visits_no_empty_tile(adapted, example: str) -> None:
     done = adapted(example)
     outcome, problems = done.check(done.text)
     assert outcome.passed, [d.message for d in (*problems, *outcome.diagnostics)]
+    assert outcome.empty
+    assert not any(outcome.empty.values()), outcome.empty
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

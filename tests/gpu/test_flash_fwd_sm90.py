@@ -14,7 +14,8 @@ pytestmark = [
 
 
 def test_every_instance_on_the_grid() -> None:
-    from bench.kernels_h200 import Ours, check
+    from bench.kernels.check import check
+    from bench.kernels.ours import Ours
 
     worst = check(Ours("flash_fwd_sm90"))
     assert len(worst) == 8

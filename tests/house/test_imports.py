@@ -28,6 +28,7 @@ ORDER = [
     "device",
     "simulate",
     "verify",
+    "export",
     "jobs",
     "propose",
     "cli",

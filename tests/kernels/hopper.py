@@ -40,7 +40,7 @@ class Problem:
     rise: float = 3.0
 
 
-def _bits(values: np.ndarray, dtype: str) -> np.ndarray:
+def bits(values: np.ndarray, dtype: str) -> np.ndarray:
     """Elements as NumPy holds them; bfloat16 cut off."""
     if dtype == "bfloat16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -85,7 +85,7 @@ def launch(
     k, v = rng.standard_normal((p.b, p.hkv, p.sk, d)), rng.standard_normal((p.b, p.hkv, p.sk, dv))
     k[:, :, : p.sk // 3] *= p.rise
     k[:, :, : p.sk // 8] *= p.rise
-    q, k, v = (_bits(x, dtype) for x in (q, k, v))
+    q, k, v = (bits(x, dtype) for x in (q, k, v))
     tensors = {n: place(x, p.layout, n.upper(), dtype, 16) for n, x in (("q", q), ("k", k), ("v", v))}
     tensors["o"] = place(np.zeros((p.b, p.h, p.sq, dv), ELEMENTS[dtype]), p.layout, "O", dtype, 16, "out")
     lse = Buffer(np.zeros((p.b, p.h, p.sq), np.float32), "out", "LSE")

@@ -71,9 +71,10 @@ def test_the_launcher_compiles_with_nvcc() -> None:
     assert len(result.lowered) == 1, "the launcher instantiates its kernel"
 
 
-def test_it_is_not_offered_to_start_an_adaptation_from(contract: Contract) -> None:
-    assert not contract.adaptable
-    assert contract.name not in {expert.name for expert in experts()}
+def test_it_is_offered_to_start_an_adaptation_from(contract: Contract) -> None:
+    assert contract.adaptable
+    assert contract.persistent
+    assert contract.name in {expert.name for expert in experts()}
 
 
 # ---- in the simulator
@@ -90,6 +91,7 @@ PROBLEMS = [
     Problem(130, 300, h=2, causal=True, ctas=1),  # several items per CTA, tiles without a mask, a ring that goes round
     Problem(70, 33, b=2, h=2, hkv=2, causal=True, ctas=2, layout="bshd"),  # rows that see no key
     Problem(5, 0, ctas=1),
+    Problem(5, 40, ctas=3),  # more CTAs than work
 ]
 
 
@@ -125,7 +127,7 @@ def test_the_other_widths_and_fp16(
 # fault -> (text, what takes its place, whether the simulator finds it; else the numbers show it)
 FAULTS = {
     "the producer does not wait for an empty stage": (
-        "barrier_wait(smem.k_empty(ring.stage), ring.parity ^ 1);", "", True,
+        "barrier_wait(smem.k_empty(stage), k_ring.parity ^ 1);", "", True,
     ),
     "V is released while the product runs": (
         "    wgmma_wait<0>();\n    keep_behind(o);\n    release(smem.v_empty(v_ring.stage));",
@@ -133,7 +135,7 @@ FAULTS = {
     ),
     "a grown reference does not correct the output": ("        correct_output();\n", "", False),
     "the top bits are not looked at": ("bits & 0x40004000u", "bits & 0u", False),
-    "the last key of a row is masked": ("i + p.sk - p.sq + 1)", "i + p.sk - p.sq)", False),
+    "the last key of a row is masked": ("p.sk - p.sq + 1 :", "p.sk - p.sq :", False),
 }  # fmt: skip
 
 

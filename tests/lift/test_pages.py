@@ -94,7 +94,7 @@ def test_the_place_of_the_rows_is_found_through_device_functions() -> None:
         "load_kv_tile": (("k_stride_row", "v_stride_row"), False),
         "load_tile": (("stride_row",), True),
     }
-    assert [(p.function, p.row, p.stride) for p in site.products] == [("load_tile", "(in ? row : 0)", "stride_row")]
+    assert [(p.function, p.row, p.stride) for p in site.products] == [("load_tile", "row", "stride_row")]
     assert sorted(SM80[span.start : span.end] for span, _ in site.bases) == ["K + b * k_stride_b", "V + b * v_stride_b"]
     assert site.strides == {"k_stride_row": "k_stride_b", "v_stride_row": "v_stride_b"}
 

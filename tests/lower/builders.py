@@ -19,8 +19,10 @@ from cubridge_engine.ir.anchors import (
     Names,
     ScoreSite,
     SignatureSite,
+    SoftmaxSite,
     StateSite,
     TileIndexUse,
+    WeightSite,
 )
 from cubridge_engine.ir.nodes import Kernel
 from cubridge_engine.ir.text import parse_kernel
@@ -85,7 +87,7 @@ class Finder:
         return self.source.span_of(start, start + len(found[group].encode()))
 
 
-def sm80_anchors(source, crlf=False) -> Anchors:
+def sm80_anchors(source, crlf=False, function="exp2_approx") -> Anchors:
     f = Finder(source)
     body = f.at(r"__global__").start
     line = r"[^\n]*\n"
@@ -121,7 +123,8 @@ def sm80_anchors(source, crlf=False) -> Anchors:
     launch = f.at(r"static_cast<int>\(causal\)(?=\);)")
     signature_text = f.at(r"flash_fwd_sm80\(const T[^{]*?int causal(?=\))", after=0)
     launcher_text = f.at(r"launch_flash_fwd_sm80\(const T[^{]*?stream(?=\))")
-    del body, line, crlf
+    weight = f.at(rf"({function}\(s\[nb\]\[e\][^;]*);", 1)
+    del line, crlf
     return Anchors(
         score=(ScoreSite(comment.start, indent, nest, inner, "scale_log2", comment),),
         mask=(MaskSite(condition, True, statement, fill, guard, nest, inner),),
@@ -139,10 +142,13 @@ def sm80_anchors(source, crlf=False) -> Anchors:
         setup_offset=setup.start,
         setup_indent=setup_indent,
         setup_names=names,
+        softmax=SoftmaxSite(
+            (WeightSite(weight, "s[nb][e]", "exp2", function),), (), (), (), f.source.span_of(body, body)
+        ),
     )
 
 
-def hand_lift(data: bytes = SM80):
+def hand_lift(data: bytes = SM80, function="exp2_approx"):
     """(lifted, source) of a variant of flash_fwd_sm80."""
     source = parse("flash_fwd_sm80/kernel.cu", data)
-    return HandLift(sm80_program(), sm80_anchors(source)), source
+    return HandLift(sm80_program(), sm80_anchors(source, function=function)), source

@@ -109,7 +109,8 @@ def test_the_adapted_text_means_the_spec(kernel, name):
 def test_identifiers_keep_their_64_bits():
     """Document ids may be hashes: two that differ in their upper half only are different documents."""
     text = adapted("flash_fwd_sm80", "documents")[2].text.decode()
-    assert "doc_b[row]" in text
+    assert "const long long row_doc = doc_b[min(row, sq - 1)];" in text
+    assert "const long long col_doc = doc_b[min(col, sk - 1)];" in text
     assert "static_cast<int>(doc" not in text
 
 
@@ -127,13 +128,23 @@ MISSES = {
     "guard not widened": ("gemma2", b" || kv0 <= q0 + Br + sk - sq - 1025", b""),
     "prologue not moved": ("gemma2", b"v_stride_row, kv_begin, sk", b"v_stride_row, 0, sk"),
     "loop start not moved": ("gemma2", b"int tile = kv_begin;", b"int tile = 0;"),
-    "cap in scaled units": ("gemma2", b"scale_log2 * kLn2 / 50.f", b"1.f / 50.f"),
-    "slope sign": ("alibi", b"(col - row) * slope", b"(row - col) * slope"),
+    "cap in scaled units": ("gemma2", b"scale_log2 * 2.f / 50.f", b"2.f / 50.f"),
+    "cap doubled": ("gemma2", b"2.f * cap_out", b"cap_out"),
+    "slope sign": ("alibi", b"s[nb][e] += (distance", b"s[nb][e] -= (distance"),
+    "distance of the first row": ("alibi", b" - 8 * (e / 2))) * slope", b")) * slope"),
+    "distance of another tile": ("alibi", b"static_cast<float>(kv0 + 2", b"static_cast<float>(kv0 + Bc + 2"),
     "slope in natural units": ("alibi", b"slopes[h] / (scale_log2 * kLn2)", b"slopes[h]"),
     "slope of another head": ("alibi", b"slopes[h]", b"slopes[hk]"),
     "sink on four lanes": ("gpt_oss", b"lane % 4 == 0 ? 1.f : 0.f", b"1.f"),
     "sink dropped": ("gpt_oss", b"m[r] = sink", b"m[r] = -INFINITY"),
     "bias row by the wrong stride": ("bias", b"row * bias_stride_row", b"row * bias_stride_h"),
+    "one document for a tile": (
+        "documents",
+        b"col_doc = doc_b[min(col, sk - 1)]",
+        b"col_doc = doc_b[min(kv0, sk - 1)]",
+    ),
+    "documents of another batch": ("documents", b"row_doc = doc_b[min(row", b"row_doc = doc[min(row"),
+    "clamped to another row": ("documents", b"doc_b[min(row, sq - 1)]", b"doc_b[min(row, sq - 2)]"),
     "head map by modulo": ("softcap", b"h / (heads / kv_heads)", b"h % kv_heads"),
     "fill turned into -inf": ("finite_fill", b"s[nb][e] = masked", b"s[nb][e] = -INFINITY"),
 }

@@ -238,3 +238,9 @@ def test_sequence_major_layouts_need_no_hunk_where_there_are_strides():
     lowered, _ = adapt(axes=("b", "i", "h", "d"))
     assert lowered.hunks == ()
     assert not lowered.diagnostics
+
+
+def test_a_sink_of_each_row_needs_the_row_where_the_softmax_starts():
+    lowered, _ = adapt(sink="sinks[h, i]", operands=("sinks:H,Sq",))
+    assert lowered.text is None
+    assert [(d.code, d.data["role"]) for d in lowered.diagnostics] == [("CB410", "m")]

@@ -21,12 +21,17 @@ def lifted_text(data: bytes):
     return found.kernel, found.diagnostics
 
 
+SINK_AND_WINDOW = "j < lens[b] & (j < 4 | j >= lens[b] - 96)"
+
+
 @cache
-def adapted(name: str, size: int = 16):
-    source = parse("kernel.cu", (ROOT / "expert_kernels" / name / "kernel.cu").read_bytes())
+def adapted(name: str, size: int = 16, mask: str = "j < lens[b]", change: tuple[str, str] = ("", "")):
+    before = (ROOT / "expert_kernels" / name / "kernel.cu").read_text()
+    assert change[0] in before
+    source = parse("kernel.cu", before.replace(*change).encode() if change[0] else before.encode())
     lifted = lift(source)
     dtype = "float32" if name == SCALAR else "float16"
-    spec = {"mask": "j < lens[b]", "operands": ("lens:B:int32",), "dtype": dtype, "specialised": {"D": 64}}
+    spec = {"mask": mask, "operands": ("lens:B:int32",), "dtype": dtype, "specialised": {"D": 64}}
     attention = make_attention(**spec, pages=f"block_table:{size}", empty_rows="zero")
     result = transfer(lifted.kernel, attention, reserved=identifiers(source))
     lowered = lower(lifted, result, source, spec="spec.py")
@@ -49,6 +54,33 @@ def test_the_text_reads_back(name: str, size: int) -> None:
     assert "const int* pages = block_table + b * block_table_stride_b;" in text
     assert f"/ {size}]" in text
     assert "K + hk * k_stride_h;" in text
+
+
+@pytest.mark.parametrize("name", [SCALAR, SM80])
+def test_a_list_of_tiles_names_rows_that_are_looked_up(name: str) -> None:
+    result, lowered = adapted(name, 16, SINK_AND_WINDOW)
+    assert [bool(o.tiles) for o in result.operands if o.tiles or o.page] == [True, False]
+    kernel, found = read_back(lowered.text, result.target, result.bindings, lifted_text, result.operands)
+    assert found == ()
+    assert kernel is not None
+    text = lowered.text.decode()
+    assert "kv_list[" in text
+    assert "pages[" in text
+    own = (ROOT / "expert_kernels" / name / "kernel.cu").read_text().splitlines()
+    assert max(len(line) for line in text.splitlines() if line not in own) <= 120
+    wrong = text.replace("kv_list[tile + 2] * Bc", "tile * Bc").replace("kv_list[t + 2] * Bc", "t * Bc")
+    assert wrong != text
+    assert read_back(wrong.encode(), result.target, result.bindings, lifted_text, result.operands)[1]
+
+
+@pytest.mark.parametrize(
+    "change", [("", ""), ("src + row * stride_row", "src + (in ? row : 0) * stride_row")], ids=["condition", "choice"]
+)
+def test_only_a_row_that_exists_is_looked_up(change: tuple[str, str]) -> None:
+    """Rows at the end of the last tile have no page: the table ends before them."""
+    text = adapted(SM80, change=change)[1].text.decode()
+    assert "page_offset = in ? pages[row / 16] * stride_page + row % 16 * stride_row : 0;" in text
+    assert "src + page_offset + chunk * 8;" in text
 
 
 def test_a_function_that_copies_q_too_is_left_alone() -> None:

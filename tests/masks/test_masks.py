@@ -86,10 +86,12 @@ def inputs_of(attention, kernel, case):
     return twist(attention, tensors, case, Tile(kernel.Br, kernel.Bc, 0.125))
 
 
-def live_tiles(attention, arrays, sizes, br, bc) -> int:
+def live_tiles(attention, arrays, sizes, br, bc) -> tuple[int, int]:
+    """Tiles with an attended key, and Q tiles without one."""
     keep = keep_mask(attention, arrays, sizes)
     parts = np.logical_or.reduceat(keep, np.arange(0, sizes["Sk"], bc), axis=3)
-    return int(np.logical_or.reduceat(parts, np.arange(0, sizes["Sq"], br), axis=2).sum())
+    live = np.logical_or.reduceat(parts, np.arange(0, sizes["Sq"], br), axis=2)
+    return int(live.sum()), int((~live.any(axis=3)).sum())
 
 
 @pytest.mark.parametrize(("name", "kernel"), [(n, k) for n in MASKS for k in KERNELS if (n, k) not in NOT_READ_BACK])
@@ -109,11 +111,10 @@ def test_the_adapted_text_means_the_mask_and_visits_no_empty_tile(name, kernel):
         live = ~np.isneginf(lse)
         np.testing.assert_allclose(out.o[live], want[live], rtol=1e-6, atol=1e-8)
         assert (out.o[~live] == 0).all()
-        wanted = live_tiles(attention, arrays, case.sizes, got.Br, got.Bc)
-        whole = case.Sq % got.Br == 0 and case.Sq == case.Sk
-        if binding.tiles or whole:
-            assert out.tiles == wanted, "an empty tile is visited, or one with a key is not"
-        assert out.tiles >= wanted
+        wanted, idle = live_tiles(attention, arrays, case.sizes, got.Br, got.Bc)
+        # A Q tile without keys may visit one tile, where the two ends of its range cross inside it.
+        most = wanted if binding.tiles else wanted + idle
+        assert wanted <= out.tiles <= most, "an empty tile is visited, or one with a key is not"
 
 
 @pytest.mark.parametrize(("name", "kernel"), NOT_READ_BACK)

@@ -20,16 +20,6 @@ SCRATCH = "equivalent: what is written behind it was last read before another ba
 EXPLAINED: dict[str, tuple[tuple[str, str, str], ...]] = {
     "flash_fwd_sm80": (
         (
-            "copy without bound",
-            "load_tile<T, D>(smem_q",
-            "equivalent: rows beyond the end hold row 0 in place of zeros, and are never stored",
-        ),
-        (
-            "copy without bound",
-            "load_kv_tile<T, D, DV>(",
-            "equivalent for finite V: keys beyond the end are copies of key 0, not zeros, and the mask gives P = 0",
-        ),
-        (
             "comparison",
             "if (tile + 1 < n_tiles)",
             "equivalent: one more tile is copied, all its rows are beyond the end, and it is never read",

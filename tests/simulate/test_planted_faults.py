@@ -45,14 +45,14 @@ FAULTS = {
         "cp_async_16(",
     ),
     "tail read out of bounds": Fault(
-        (("(in ? row : 0) * stride_row + chunk * 8, in ? 16 : 0", "row * stride_row + chunk * 8, 16"),),
+        (("in ? 16 : 0", "16"),),
         ("CB513",),
         True,
         "cp.async.cg",
     ),
     "misaligned 16-byte load": Fault((), ("CB514",), True, "cp.async.cg", offset=2),
     "uninitialised shared read": Fault(
-        (("i < Bc * kChunks / kThreads", "i < Bc * kChunks / kThreads - 1"),), ("CB518",), True, "ldmatrix"
+        (("i < Bc * kGroup / kThreads", "i < Bc * kGroup / kThreads - 1"),), ("CB518",), True, "ldmatrix"
     ),
     "return before barrier": Fault(
         (("  // Prologue: Q", "  if (q0 + 16 * warp >= sq) return;\n  // Prologue: Q"),),

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from cubridge_engine.ir.interp import execute
 from cubridge_engine.ir.nodes import Copy
 from cubridge_engine.ir.text import parse_kernel, print_kernel
+from cubridge_engine.lift import lift
+from cubridge_engine.source import parse
 from cubridge_engine.transfer import transfer
 from cubridge_engine.transfer.rules.paged import pages_sound
 from cubridge_engine.transfer.structure import walk_ops
+from cubridge_engine.transfer.tile_lists import build_tile_list
 from cubridge_engine.verify.paged import gathered, in_pages, table_for
 
 from .builders import FLASH, STRIDED, formula, make_attention, tensors_for
 
 LENGTHS = {"mask": "j < lens[b]", "operands": ("lens:B:int32",)}
 CAUSAL = {"mask": "j <= i + lens[b] - Sq", "operands": ("lens:B:int32",)}
+STREAMING = {"mask": "j < lens[b] & (j < 3 | j >= lens[b] - 12)", "operands": ("lens:B:int32",)}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,7 @@ def in_pages_of(target, tensors, table, size):
 
 
 @pytest.mark.parametrize("size", [4, 16, 64])
-@pytest.mark.parametrize("spec", [LENGTHS, CAUSAL], ids=["lengths", "causal"])
+@pytest.mark.parametrize("spec", [LENGTHS, CAUSAL, STREAMING], ids=["lengths", "causal", "streaming"])
 def test_the_target_computes_the_spec_from_shuffled_pages(flash, spec, size):
     attention = make_attention(**spec, pages=f"block_table:{size}", empty_rows="zero")
     result = transfer(flash, attention)
@@ -40,6 +46,9 @@ def test_the_target_computes_the_spec_from_shuffled_pages(flash, spec, size):
         tensors["lens"] = np.array([sk, sk // 2 + 1, 1])
         table = table_for(sizes, size)
         given = in_pages_of(result.target, tensors, table, size)
+        listed = [op for op in result.operands if op.tiles is not None]
+        assert bool(listed) == (spec is STREAMING)
+        given |= {op.param: build_tile_list(op.tiles, sizes, tensors) for op in listed}
         out = execute(result.target, given, sizes, result.bindings, async_mode="late")
         want, _, dead = formula(attention, tensors, sizes)
         assert not out.findings
@@ -70,6 +79,21 @@ def test_pages_survive_the_text_form(flash):
         ("v", "block_table", 16),
     }
     assert parse_kernel(print_kernel(target)) == target
+
+
+def test_caches_that_would_have_to_be_widened_are_refused_with_the_width(flash):
+    result = transfer(flash, make_attention(**LENGTHS, pages="block_table:16"), padded=True)
+    (problem,) = [d for d in result.diagnostics if d.code == "CB321"]
+    assert "its rows are 8 wide" in problem.message
+    assert "4096 bytes" in problem.message
+
+
+def test_tensor_maps_are_refused_by_name():
+    path = Path(__file__).parents[2] / "expert_kernels" / "flash_fwd_sm90_plain" / "kernel.cu"
+    kernel = lift(parse("kernel.cu", path.read_bytes())).kernel
+    attention = make_attention(**LENGTHS, pages="block_table:16", specialised={"D": kernel.D})
+    (problem,) = [d for d in transfer(kernel, attention).diagnostics if d.code == "CB321"]
+    assert "tensor maps (TMA)" in problem.message
 
 
 def test_gathering_is_the_inverse_of_paging():

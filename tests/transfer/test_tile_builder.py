@@ -67,6 +67,22 @@ def both(name, sizes, br, bc, change=lambda source: source):
     )
 
 
+@pytest.mark.parametrize("pages", [1, 3])
+def test_of_a_paged_cache_the_table_says_how_many_keys_there_are(pages):
+    mask, operands = "j < lengths[b] & (j < 4 | j >= lengths[b] - 20)", ("lengths:B:int32",)
+    attention = make_attention(mask=mask, operands=operands, pages="block_table:16")
+    tiles = tile_list_of(parse_expr(mask), 16, 8)
+    sizes = {"B": 2, "H": 4, "Hkv": 2, "Sq": 3, "Sk": 16 * pages}
+    q, cache, (lengths,) = tensors(attention, {**sizes, "Sk": 16}, pages)
+    table = torch.arange(2 * pages, dtype=torch.int32).reshape(2, pages)
+    derived = tile_builder("kv_tiles", tiles, attention)
+    assert derived.call({"lengths": "lengths"}, "q", "k") == "build_tile_list(q, k, block_table, lengths)"
+    scope = {"torch": torch}
+    exec(derived.source, scope)
+    got = scope[derived.function](q, cache, table, lengths)
+    np.testing.assert_array_equal(got.numpy(), build_tile_list(tiles, sizes, {"lengths": lengths.numpy()}))
+
+
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize(("sq", "sk"), LENGTHS)
 @pytest.mark.parametrize(("br", "bc"), [(16, 16), (24, 8)])

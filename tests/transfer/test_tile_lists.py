@@ -11,8 +11,7 @@ from cubridge_engine.ir.evaluate import evaluate
 from cubridge_engine.ir.text import parse_kernel
 from cubridge_engine.ir.text_expr import parse_expr
 from cubridge_engine.transfer import tile_lists, transfer
-from cubridge_engine.transfer.holes import reads_positions, visits_empty_tile
-from cubridge_engine.transfer.ranges import key_range
+from cubridge_engine.transfer.holes import exact_range, reads_positions
 from cubridge_engine.transfer.tile_lists import COUNT, FIRST, PARTIAL, build_tile_list, tile_list_of
 from tests.transfer.builders import FLASH, make_attention
 
@@ -135,7 +134,7 @@ def test_holes_are_seen_in_masks_of_the_indices(text, holes):
     types = {"q0": "int", "kv0": "int", "Br": "int", "Bc": "int"}
     attention = make_attention(mask=text)
     assert not reads_positions(mask)
-    assert visits_empty_tile(mask, key_range(mask, types), attention, (16, 16), types) == holes
+    assert exact_range(mask, attention, (16, 16), types)[1] != holes
 
 
 def test_without_a_place_for_a_list_every_tile_is_visited_and_it_is_said():

@@ -182,7 +182,6 @@ REFUSALS = {
     "CB305": {"axes": ("b", "i", "h", "d")},
     "CB309": {"score": "s + bias[h, i, j]", "operands": ("bias:1,H,Sq,Sk",)},
     "CB312": {"score": "s + bias[h]", "operands": ("bias:H:float64",)},
-    "CB316": {"operands": ("bias:H",)},
     "CB318": {"head_map": "h % Hkv"},
     "CB319": {"score": "sigmoid(s * 0.125)", **WEIGHTS, "lse": True},
 }
@@ -194,6 +193,13 @@ def test_refusals(code, flash):
     assert result.target is None
     assert {d.code for d in result.diagnostics} == {code}
     assert result.diagnostics[0].help
+
+
+def test_an_operand_that_nothing_reads_is_left_out_and_said(flash):
+    result = transfer(flash, make_attention(operands=("bias:H",)))
+    assert result.target is not None
+    assert "CB316" in [d.code for d in result.diagnostics]
+    assert not any("bias" in p.name for p in result.target.params)
 
 
 def test_another_element_type_is_a_note_and_not_a_refusal(flash):

@@ -82,7 +82,8 @@ def test_a_right_kernel_passes_and_the_record_says_what_ran(bench: Bench) -> Non
     cost = first.cost
     assert cost is not None
     assert (cost.case, cost.schedule) == ("rising-max", "late forward"), "the most scores of these cases"
-    assert sum(c.instructions for c in cost.lines) == pytest.approx(cost.instructions, rel=0.02)
+    # The others, as many in every kernel, are of headers (logf) and of no line.
+    assert sum(c.instructions for c in cost.lines) == pytest.approx(cost.instructions, rel=0.025)
     lines = bench.text.split("\n")
     assert all(c.text == " ".join(lines[c.line].split()) for c in cost.lines if len(c.text) < 100)
     (load,) = (c for c in cost.calls if "ldmatrix_x4(kf" in c.text)

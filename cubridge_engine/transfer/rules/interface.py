@@ -143,7 +143,7 @@ def _operand_reads(draft: Draft) -> Draft:
                     draft = draft.refuse("CB309", e.tensor, name=e.tensor, read=print_expr(e), got=got, want=want)
     for name in axes:
         if name not in used:
-            draft = draft.refuse("CB316", name, name=name)
+            draft = draft.note("CB316", name, name=name)
     return draft
 
 

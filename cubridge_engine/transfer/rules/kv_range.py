@@ -11,11 +11,13 @@ from ...ir.nodes import Copy, For, If, Kernel, Let, Op
 from ...ir.simplify import simplify
 from ..checks import prefetch_distance, prologue_matches_lo, range_covers_mask, range_uniform, tiles_of
 from ..draft import Draft, map_ops
+from ..holes import exact_range
 from ..model import RangeEdit
 from ..place import map_outside_loop
-from ..ranges import Interval, key_range, tidy
+from ..ranges import tidy
 from ..sampling import Array, Env, bind
 from ..semantics import bound_semantics, kv_loop_of, semantics_of, walk_ops
+from ..structure import bounds_of
 from .rule import Example, Rule
 from .score import used_conjuncts
 
@@ -35,7 +37,7 @@ class _Plan:
 def _plan(draft: Draft) -> _Plan:
     """The range for the draft's mask, at points chosen for it."""
     keep = conjoin(used_conjuncts(draft))
-    lo, hi = usable(key_range(keep, draft.types))
+    lo, hi = draft.interval or exact_range(keep, draft.attention, (draft.kernel.Br, draft.kernel.Bc), draft.types)[0]
     sem = bound_semantics(draft.sem, draft.bindings)
     tile = {"Br": draft.kernel.Br, "Bc": draft.kernel.Bc}
     env = draft.sample(keep, sem.lo, sem.hi, *(bind(e, tile) for e in (lo, hi) if e is not None))
@@ -73,17 +75,6 @@ def _apply(draft: Draft) -> Draft:
     return after.step("kv_range", "mask", "tiles without an attended key are skipped", edit, checks=checks)
 
 
-def usable(interval: Interval) -> Interval:
-    """Bounds made of sizes, q0 and reads at (b, h) only."""
-
-    def good(e: Expr | None) -> Expr | None:
-        if e is None or free_vars(e) & {"i", "j", "s"}:
-            return None
-        return e
-
-    return good(interval[0]), good(interval[1])
-
-
 def lower_bound(lo: Expr, kernel: Kernel, step: int) -> Expr:
     """The first value of the loop variable: a tile index (step 1) or a column that is a multiple of Bc."""
     tile = call("floordiv", call("max", Const(0), lo), Const(kernel.Bc))
@@ -108,15 +99,16 @@ def _with_upper(kernel: Kernel, hi: Expr, replaces: bool, types: dict[str, str])
     loop = kv_loop_of(kernel)
     new = upper_bound(hi if not replaces or hi == SK else call("min", SK, hi), kernel, loop.step, types)
     name = fresh(kernel, "kv_tiles" if loop.step != kernel.Bc else "kv_end")
-    let = Let(name, new if replaces else call("min", loop.hi, new))
-    old = loop.hi
+    old = bounds_of(loop)[1]
+    let = Let(name, new if replaces else call("min", old, new))
 
     def ask_again(op: Op) -> tuple[Op, ...]:
         # The prefetch in the loop asks for the same bound.
         return (replace(op, cond=substitute(op.cond, {old: Var(name)})),) if isinstance(op, If) else (op,)
 
     def bounded(op: For) -> For:
-        return replace(op, hi=Var(name), body=map_ops(op.body, ask_again))
+        body = map_ops(op.body, ask_again)
+        return replace(op, hi=Var(name), body=body) if op.step > 0 else replace(op, lo=Var(name) + op.step, body=body)
 
     body = map_outside_loop(kernel.body, lambda op: op, bounded)
     return define(replace(kernel, body=body), let)
@@ -174,7 +166,10 @@ def _with_lower(kernel: Kernel, lo: Expr) -> Kernel:
         row0 = simplify(first * kernel.Bc if in_tiles else first, types)
         return replace(op, row0=row0, slot=slot)
 
-    body = map_outside_loop(kernel.body, moved, lambda op: replace(op, lo=Var(name)))
+    def first_at(op: For) -> For:
+        return replace(op, lo=Var(name)) if op.step > 0 else replace(op, hi=Var(name) + op.step)
+
+    body = map_outside_loop(kernel.body, moved, first_at)
     return define(replace(kernel, body=body), Let(name, lower_bound(lo, kernel, loop.step)))
 
 

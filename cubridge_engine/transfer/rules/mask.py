@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir.expr import FALSE, TRUE, Call, Const, Expr, Read, Var, conjoin, conjuncts, walk
+from ...ir.expr import FALSE, TRUE, Call, Const, Expr, Read, Var, conjoin, conjuncts, free_vars, walk
 from ...ir.nodes import If, Kernel, Mask, Op
 from ...ir.simplify import simplify
 from ...ir.text_expr import print_expr
@@ -91,15 +91,24 @@ def _not_given_by_range(draft: Draft, left: tuple[Expr, ...]) -> tuple[Expr, ...
     env = draft.sample(*left, sem.lo, sem.hi)
     first, last = tiles_of(sem.lo, sem.hi, env, draft.types, draft.kernel.Bc)
     visited = (env["j"] >= first) & (env["j"] < last)
+    if np.count_nonzero(visited) <= _FEW:
+        return left
     return tuple(
-        c for c in left if not _decidable(c) or not bool(np.asarray(value_at(c, env, draft.types))[visited].all())
+        c
+        for c in left
+        if not _decidable(c, uniform=True) or not bool(np.asarray(value_at(c, env, draft.types))[visited].all())
     )
 
 
-def _decidable(part: Expr) -> bool:
-    """True where sampling cannot miss an exception: orders of positions, equality of blocks; no single points."""
+def _decidable(part: Expr, *, uniform: bool = False) -> bool:
+    """True where sampling cannot miss an exception: orders of positions, equality of blocks; no single points. With
+    `uniform`, the block may be that of a number which is the same for a whole CTA (a length of the batch).
+    """
+    uniform = uniform and isinstance(part, Call) and part.op == "eq"
     for e in walk(part):
-        if isinstance(e, Read) or (isinstance(e, Call) and e.op in ("ne", "mod")):
+        if isinstance(e, Read) and not (uniform and not free_vars(e) & {"i", "j"}):
+            return False
+        if isinstance(e, Call) and e.op in ("ne", "mod"):
             return False
         if isinstance(e, Call) and e.op == "eq" and not all(isinstance(a, Call) and a.op == "floordiv" for a in e.args):
             return False

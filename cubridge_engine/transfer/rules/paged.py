@@ -21,10 +21,13 @@ def _apply(draft: Draft) -> Draft:
     paging = draft.attention.paging
     if paging is None:
         return draft
-    why = _unpageable(draft.kernel) if draft.pages else "the place where its rows are addressed was not found"
-    widths = (draft.kernel.D, draft.kernel.Dv)
-    if widths_of(draft.attention, widths) != widths:
-        why = "its head dimension is another one, and padding the cache would copy it"
+    why = _unpageable(draft.kernel)
+    if not why and not draft.pages:
+        why = "the place where its rows are addressed was not found"
+    have = draft.kernel.D, draft.kernel.Dv
+    if draft.padded or widths_of(draft.attention, have) != have:
+        wide = f"{have[0]}" if have[0] == have[1] else f"{have[0]} and {have[1]}"
+        why = f"its rows are {wide} wide, and the caller would have to copy the caches to widen them"
     if why:
         fields = {"k": paging.k, "v": paging.v, "table": paging.table, "bytes": paging.bytes}
         return draft.refuse("CB321", "function", kernel=draft.kernel.name, why=why, **fields)
@@ -43,13 +46,15 @@ def _unpageable(kernel: Kernel) -> str:
     """Why the program's copies cannot take their rows from pages; '' when they can."""
     params = {p.name: p.role for p in kernel.params}
     for role in _KEYS:
+        copies = [op for op in walk_ops(kernel.body) if isinstance(op, Copy) and op.tensor == role]
+        if any(op.signal is not None for op in copies):
+            return "its tiles come through tensor maps (TMA), which copy rows that lie one behind the other"
         strides = kernel.tensors.get(role, ())
         batch, row = (strides[0], strides[2]) if len(strides) == len(("b", "h", "row")) else (None, None)
         if not isinstance(batch, Var) or not params.get(batch.name, "").startswith("stride"):
             return f"it takes no batch stride of {role.upper()}, which is that of a page"
         if not isinstance(row, Var) or not params.get(row.name, "").startswith("stride"):
             return f"it takes no row stride of {role.upper()}"
-        copies = [op for op in walk_ops(kernel.body) if isinstance(op, Copy) and op.tensor == role]
         if not copies or any(op.limit is None for op in copies):
             return f"it does not copy {role.upper()} as rows up to their number"
     return ""

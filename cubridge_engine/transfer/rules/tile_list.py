@@ -17,15 +17,14 @@ from ...ir.expr import FALSE, TRUE, Const, Expr, Read, Var, conjoin, free_vars, 
 from ...ir.nodes import Copy, For, If, Kernel, Let, Op
 from ..checks import prefetch_distance, prefetch_follows_list
 from ..draft import Draft, map_ops
-from ..holes import reads_positions, visits_empty_tile
+from ..holes import exact_range
 from ..model import Check, WalkEdit
 from ..place import map_outside_loop
-from ..ranges import key_range
 from ..sampling import Array
 from ..semantics import kv_loop_of, walk_ops
 from ..structure import tile_walk
 from ..tile_lists import COUNT, FIRST, PARTIAL, TileList, build_tile_list, tile_list_of
-from .kv_range import define, fresh, usable
+from .kv_range import define, fresh
 from .operands import unused_name
 from .rule import Example, Rule
 from .score import used_conjuncts
@@ -36,8 +35,9 @@ def _apply(draft: Draft) -> Draft:
     tile = (draft.kernel.Br, draft.kernel.Bc)
     if keep in (TRUE, FALSE):
         return draft
-    interval = usable(key_range(keep, draft.types))
-    if not reads_positions(keep) and not visits_empty_tile(keep, interval, draft.attention, tile, draft.types):
+    interval, exact = exact_range(keep, draft.attention, tile, draft.types)
+    draft = replace(draft, interval=interval)
+    if exact:
         return draft
     why = _unwalkable(draft.kernel) if draft.tile_lists else "its loop over KV tiles cannot be made to follow a list"
     if why:
@@ -70,8 +70,9 @@ def _unwalkable(kernel: Kernel) -> str:
 
 
 def _names(kernel: Kernel) -> tuple[str, str, str]:
-    """(loop variable, number of tiles, number of partial tiles)."""
-    return kv_loop_of(kernel).iv, fresh(kernel, "kv_count"), fresh(kernel, "kv_partial")
+    """(loop variable, number of tiles, number of partial tiles). A loop over columns may call its variable kv0."""
+    iv = kv_loop_of(kernel).iv
+    return iv if iv != "kv0" else fresh(kernel, "t"), fresh(kernel, "kv_count"), fresh(kernel, "kv_partial")
 
 
 def _entry(edit: WalkEdit, tiles: TileList, place: Expr) -> Read:
@@ -95,11 +96,11 @@ def _rewrite(kernel: Kernel, edit: WalkEdit, tiles: TileList) -> Kernel:
         if isinstance(op, If):
             # The prefetch in the loop asks for the same bound.
             op = replace(op, cond=substitute(op.cond, {loop.hi: Var(edit.count)}))
-        return (_columns_by_name(op, iv) if loop.step == kernel.Bc else op,)
+        return (_columns_by_name(op, Var(loop.iv)) if loop.step == kernel.Bc else op,)
 
     def walked(op: For) -> For:
         body = (Let("kv0", column(iv)), *map_ops(op.body, in_loop))
-        return replace(op, hi=Var(edit.count), step=1, body=body)
+        return replace(op, iv=edit.iv, hi=Var(edit.count), step=1, body=body)
 
     ahead: dict[str, int] = {}
 

@@ -9,6 +9,7 @@ from ..form import Form
 _MODULES = (
     "own",
     "own_tricks",
+    "own_again",
     "attn_gym",
     "eager",
     "transformers",

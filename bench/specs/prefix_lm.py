@@ -1,0 +1,20 @@
+"""Prefix language model (UniLM, PaliGemma): everyone sees the first PREFIX tokens, the rest is causal."""
+
+import math
+
+import torch
+
+PREFIX = 1024
+
+
+def attention(q, k, v):
+    i = torch.arange(q.shape[2], device=q.device)[:, None]
+    j = torch.arange(k.shape[2], device=q.device)[None, :]
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    visible = (j < PREFIX) | (j <= i)
+    return torch.softmax(scores.masked_fill(~visible, -math.inf), dim=-1).to(v.dtype) @ v
+
+
+def example_inputs():
+    torch.manual_seed(9)
+    return tuple(torch.randn(1, 2, 1500, 128, dtype=torch.bfloat16) for _ in range(3))

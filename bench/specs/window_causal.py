@@ -1,0 +1,20 @@
+"""Causal sliding window (Mistral): a token sees itself and the WINDOW tokens before it."""
+
+import math
+
+import torch
+
+WINDOW = 1024
+
+
+def attention(q, k, v):
+    i = torch.arange(q.shape[2], device=q.device)[:, None]
+    j = torch.arange(k.shape[2], device=q.device)[None, :]
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    hidden = (j > i) | (i - j > WINDOW)
+    return torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1).to(v.dtype) @ v
+
+
+def example_inputs():
+    torch.manual_seed(4)
+    return tuple(torch.randn(1, 2, 1500, 128, dtype=torch.bfloat16) for _ in range(3))

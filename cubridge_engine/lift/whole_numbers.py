@@ -1,0 +1,39 @@
+"""Floats that hold whole numbers: a distance kept as a float, to which each element adds its own constant offset.
+
+``float(a) + float(b)`` is ``float(a + b)``: exactly so up to 2^24, which positions in a sequence do not reach.
+"""
+
+from __future__ import annotations
+
+from .values import Node, Store, Value
+
+_EXACT = 1 << 24
+_SIGNS = {"add": 1, "sub": -1}
+
+
+def whole(store: Store, value: Value) -> Value | None:
+    """The integer that a float value holds, when it is made of converted integers and whole constants by sums alone."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) <= _EXACT else None
+    if not isinstance(value, Node):
+        return None
+    if value.op == "ver":
+        return whole(store, value.args[0])
+    if value.op == "float":
+        return value.args[0]
+    if value.op in _SIGNS and value.kind == "float":
+        left, right = (whole(store, part) for part in value.args)
+        return None if left is None or right is None else store.add(left, right, _SIGNS[value.op])
+    return None
+
+
+def whole_all(store: Store, values: list[Value]) -> list[Value] | None:
+    """The integers of the elements of a tile; None where one is no whole number, or all are plain constants or plain
+    conversions, which need no sum.
+    """
+    summed = any(isinstance(v, Node) and v.op in _SIGNS for v in values)
+    differing = any(isinstance(v, float) for v in values) and any(v != values[0] for v in values)
+    if not (summed or differing):
+        return None
+    found = [whole(store, v) for v in values]
+    return None if any(v is None for v in found) else [v for v in found if v is not None]
