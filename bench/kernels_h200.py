@@ -190,17 +190,16 @@ def main() -> int:
     seconds["checking_s"] = round(time.perf_counter() - start, 1)
     ceiling = gemm_ceiling(args.rounds)
     rows: list[dict[str, Any]] = []
+    report = _report(rows, kernels, checks, ceiling, args.rounds, seconds)
     for row in chosen:
         rows.append(measure(row, ours.get(row.variant, kernels), args.rounds))
         print(json.dumps(rows[-1]), flush=True)
         torch.cuda.empty_cache()
-    seconds["total_s"] = round(time.perf_counter() - start, 1)
-    report = _report(rows, kernels, checks, ceiling, args.rounds, seconds)
-    if args.out:
-        path = record("kernels_h200", report)
-        path.with_suffix(".svg").write_text(picture(report))
-        print(path)
-    else:
+        seconds["total_s"] = round(time.perf_counter() - start, 1)
+        report = _report(rows, kernels, checks, ceiling, args.rounds, seconds)
+        if args.out:  # a run that is stopped keeps its rows
+            record("kernels_h200", report).with_suffix(".svg").write_text(picture(report))
+    if not args.out:
         print(json.dumps({**surroundings(), **report}, indent=2))
     return 0
 

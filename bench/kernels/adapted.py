@@ -162,6 +162,8 @@ def fill(kernels: list[str], specs: list[str], jobs: int, simulate: bool = False
     if not missing:
         return
     # Fresh processes: a fork would take along what the caller has of the device.
+    # One thread each: as many processes as cores, each with as many threads, take minutes instead of seconds.
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
     with ProcessPoolExecutor(min(jobs, len(missing)), mp_context=get_context("spawn")) as pool:
         done = [pool.submit(_one, task) for task in missing]
         for task, future in zip(missing, done, strict=True):

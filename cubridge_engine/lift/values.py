@@ -408,22 +408,34 @@ _NON_NEGATIVE_OPS = frozenset({"block", "grid", "mod", "iv"})
 
 def non_negative(value: Value) -> bool:
     """True when `value` cannot be negative, counting kernel parameters (sizes, strides) as non-negative."""
+    return _non_negative(value, {})
+
+
+def _non_negative(value: Value, known: dict[int, bool]) -> bool:
+    """`known`: of nodes by identity. A counter of a ring shares its parts many times over: each is asked once."""
     if isinstance(value, bool | int):
         return value >= 0
     if isinstance(value, Poly):
-        return all(np.all(np.asarray(c) >= 0) and all(non_negative(a) for a in m) for m, c in value.terms.items())
+        return all(
+            np.all(np.asarray(c) >= 0) and all(_non_negative(a, known) for a in m) for m, c in value.terms.items()
+        )
     if isinstance(value, Node):
-        if value.op in _NON_NEGATIVE_OPS:
-            return True
-        if value.op == "param":
-            return value.kind == "int"
-        if value.op in ("tdiv", "floordiv", "tmod", "min", "int_max", "bitand"):
-            return all(non_negative(a) for a in value.args)
-        if value.op == "select":
-            return all(non_negative(a) for a in value.args[1:])
-        if value.op == "max":
-            return any(non_negative(a) for a in value.args)
+        if id(value) not in known:
+            known[id(value)] = _node_non_negative(value, known)
+        return known[id(value)]
     return False
+
+
+def _node_non_negative(node: Node, known: dict[int, bool]) -> bool:
+    if node.op in _NON_NEGATIVE_OPS:
+        return True
+    if node.op == "param":
+        return node.kind == "int"
+    if node.op in ("tdiv", "floordiv", "tmod", "min", "int_max", "bitand"):
+        return all(_non_negative(a, known) for a in node.args)
+    if node.op == "select":
+        return all(_non_negative(a, known) for a in node.args[1:])
+    return node.op == "max" and any(_non_negative(a, known) for a in node.args)
 
 
 def walk(values: Iterable[Value]) -> Iterable[Node]:

@@ -142,7 +142,7 @@ CARELESS = {
         "the columns are counted, not looked up": ("kv0 = kv_list[tile + 2] * Bc", "kv0 = tile * Bc"),
         "a partial tile is not tested": ("tile < kv_partial", "tile + 1 < kv_partial"),
         "one tile is left out": ("n_tiles = kv_list[0]", "n_tiles = kv_list[0] - 1"),
-        "ids are compared for order": ("!= (col < sk ? document_b", "< (col < sk ? document_b"),
+        "ids are compared for order": ("row_document != col_document", "row_document < col_document"),
         "the row of another Q tile": ("blockIdx.x * kv_tiles_stride_row", "(blockIdx.x + 1) * kv_tiles_stride_row"),
         "the ids of the first batch": ("document + b * document_stride_b", "document + 0 * document_stride_b"),
         "the slot follows the tile": (
@@ -155,7 +155,7 @@ CARELESS = {
         "the columns are counted, not looked up": ("kv_list[t + 2] * Bc", "t * Bc"),
         "a partial tile is not tested": ("t < kv_partial", "t + 1 < kv_partial"),
         "one tile is left out": ("kv_count = kv_list[0]", "kv_count = kv_list[0] - 1"),
-        "ids are compared for order": ("!= (col < sk ? document_b", "> (col < sk ? document_b"),
+        "ids are compared for order": ("row_document != col_document", "row_document > col_document"),
         "the row of another Q tile": ("blockIdx.x * kv_tiles_stride_row", "0 * kv_tiles_stride_row"),
     },
 }

@@ -1,4 +1,6 @@
-"""Forms of families that were once refused wrongly, written after the reader had learnt them: none was tuned for."""
+"""Forms of families that were once refused wrongly, written after the reader had learnt them. Of the 13, 8 were read at
+first sight and 3 more after a change made with them in view; 2 are still refused.
+"""
 
 from __future__ import annotations
 
