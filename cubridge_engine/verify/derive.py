@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.evaluate import UnboundName, evaluate
-from ..ir.expr import Const, Expr, Read, free_vars, reads, rebuild, walk
+from ..ir.expr import Call, Const, Expr, Read, free_vars, reads, rebuild, walk
 from ..ir.nodes import Kernel
 from ..spec.attention import Attention
 from .far import LONG_SCORES, far_cases, far_lengths, lengths_beyond, reaches
@@ -167,7 +167,13 @@ def _fits(attention: Attention, pair: tuple[int, int]) -> bool:
 
 
 def without_reads(expr: Expr) -> Expr:
-    """`expr` with every operand element taken as 0.5: enough to see how it depends on s."""
+    """`expr` with every operand element taken as 0.5, and as on a key that is attended to where an operand decides
+    between the score and a fill: enough to see how it depends on s.
+    """
+    if isinstance(expr, Call) and expr.op == "where" and reads(expr.args[0]):
+        scored = [branch for branch in expr.args[1:] if "s" in free_vars(branch)]
+        if len(scored) == 1:
+            return without_reads(scored[0])
     return Const(0.5) if isinstance(expr, Read) else rebuild(expr, without_reads)
 
 

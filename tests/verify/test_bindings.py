@@ -41,6 +41,16 @@ def test_the_scale_inside_a_cosine(make_attention, flash: str) -> None:
     assert bound.binding.values["c"] == pytest.approx(kernel.D**-0.5 / math.log(2), rel=1e-6)
 
 
+def test_the_scale_behind_a_fill_that_an_operand_decides(make_attention, flash: str) -> None:
+    """`s.masked_fill(drop, -1e4)`: seen on a key that is attended to, whichever value of the operand says so."""
+    operand = TensorInput("drop", "operand", ("B", "Sq", "Sk"), "bool", 3)
+    score = "    score S = where(drop[b, i, j], -10000.0 / (c * 0.6931471805599453), s)\n"
+    kernel = parse_kernel(flash.replace("    mask S keep", f"{score}    mask S keep"))
+    spec = make_attention("where(!drop[b, i, j], s * 0.3, -10000.0)", operands=(operand,))
+    bound = bind_kernel(kernel, spec, Given())
+    assert bound.binding.values["c"] == pytest.approx(0.3 / math.log(2), rel=1e-6)
+
+
 def test_what_is_given_wins(make_attention, flash: str) -> None:
     bound = bind_kernel(parse_kernel(flash), make_attention("s * 0.3", CAUSAL), Given({"causal": 0, "c": 2.0}))
     assert bound.binding.values == {"causal": 0, "c": 2.0}
