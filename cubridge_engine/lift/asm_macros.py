@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 
 from .machine import MAX_DEPTH, Machine, substitute_words
+from .macro_definitions import macro_arguments
 from .syntax import Syn, parse_fragment
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|.', re.S)
 _LONGEST = 8000  # bytes of a statement
-_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
 def expanded(m: Machine, syn: Syn) -> tuple[Syn, int] | None:
@@ -45,7 +45,7 @@ def _once(m: Machine, text: str) -> str:
             result.append(macro.body)  # a piece of the text
             at += 1
             continue
-        call = _arguments(tokens, at + 1) if macro is not None and macro.params is not None else None
+        call = macro_arguments(tokens, at + 1) if macro is not None and macro.params is not None else None
         if macro is None or macro.params is None or call is None or len(call[0]) != len(macro.params):
             result.append(tokens[at])
             at += 1
@@ -54,22 +54,3 @@ def _once(m: Machine, text: str) -> str:
         result.append(substitute_words(macro.body, dict(zip(names, call[0], strict=True))))
         at = call[1]
     return "".join(result)
-
-
-def _arguments(tokens: list[str], at: int) -> tuple[list[str], int] | None:
-    """The arguments of a call whose parenthesis stands at `at`, and the place behind it."""
-    while at < len(tokens) and tokens[at].isspace():
-        at += 1
-    if at >= len(tokens) or tokens[at] != "(":
-        return None
-    depth, found = 0, [""]
-    for place in range(at, len(tokens)):
-        token = tokens[place]
-        depth += (token in _OPEN) - (token in _CLOSE)
-        if depth == 0:
-            return [argument.strip() for argument in found], place + 1
-        if token == "," and depth == 1:
-            found.append("")
-        elif place > at:
-            found[-1] += token
-    return None

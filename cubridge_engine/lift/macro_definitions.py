@@ -64,7 +64,7 @@ def _once(source: SourceFile, text: str) -> str:
             result.append(macro.body)
             at += 1
         else:
-            call = _arguments(tokens, at + 1)
+            call = macro_arguments(tokens, at + 1)
             if call is None or len(call[0]) != len(macro.params):
                 result.append(tokens[at])
                 at += 1
@@ -97,7 +97,7 @@ def _substituted(body: str, given: dict[str, str]) -> str:
     return "".join(result)
 
 
-def _arguments(tokens: list[str], at: int) -> tuple[list[str], int] | None:
+def macro_arguments(tokens: list[str], at: int) -> tuple[list[str], int] | None:
     """The arguments of a call whose parenthesis stands at `at`, and the place behind it."""
     while at < len(tokens) and tokens[at].isspace():
         at += 1
