@@ -125,12 +125,13 @@ def find_cores(graph: Graph) -> list[Core]:
     varying = {n for n, pair in products.items() if all(graph.depends(x) & own for x in pair)}
     cores = _cores(graph, products, varying, set())
     if not cores:
-        with suppress(Refused):  # then what the function lacks as it stands is said
-            cores = _cores(graph, products, varying, _learned(graph, products))
-    if not cores:
+        # Before learned queries are thought of: a product of scores with weights over the heads would pass for theirs.
         mixed = _mixing(graph, products, varying)
         if mixed is not None:
             raise Refused("CB224", graph.line(mixed))
+        with suppress(Refused):  # then what the function lacks as it stands is said
+            cores = _cores(graph, products, varying, _learned(graph, products))
+    if not cores:
         raise Refused("CB228", None, reason=_why_none(graph, products, varying))
     return _distinct(graph, cores)
 

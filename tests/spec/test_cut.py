@@ -139,6 +139,18 @@ READ: dict[str, tuple[str, dict[str, Any]]] = {
         ),
         {"score": "s / 4.0 + table[h, i, j]", "inputs": ["q", "k", "v", "table"]},
     ),
+    "learned queries": (
+        block(
+            "q = self.latents.expand(b, -1, -1, -1); s = q @ k.mT; o = s.softmax(-1) @ v",
+            "self.latents = torch.nn.Parameter(torch.randn(1, heads, 20, 16))",
+        ),
+        {
+            "score": "s",
+            "inputs": ["q", "k", "v"],
+            "computed": ["latents", "chunk", "chunk"],
+            "notes": ["CB240"],  # for as many queries as it has learned
+        },
+    ),
     "a causal buffer": (
         block(
             "s = (q @ k.mT / 4).masked_fill(~self.keep[:n, :n], -math.inf); o = s.softmax(-1) @ v",
@@ -174,14 +186,6 @@ def test_reads(name: str, reading: Callable[..., SpecResult]) -> None:
 
 # name: (text, code, a word of the line it points at)
 REFUSED: dict[str, tuple[str, str, str]] = {
-    "learned queries": (
-        block(
-            "q = self.latents.expand(b, -1, -1, -1); s = q @ k.mT; o = s.softmax(-1) @ v",
-            "self.latents = torch.nn.Parameter(torch.randn(1, heads, 20, 16))",
-        ),
-        "CB228",
-        "class",
-    ),
     "scores used outside": (block(SOFTMAX + "; o = o * s.mean()"), "CB238", "s.mean()"),
     "two attentions that differ": (
         block("a = (q @ k.mT).softmax(-1) @ v; o = a + torch.softmax(a @ k.mT / 3, -1) @ v"),
