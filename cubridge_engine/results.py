@@ -11,27 +11,27 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pydantic.json_schema import models_json_schema
 
-SCHEMA_VERSION = 1
+from .results_base import SCHEMA_VERSION as SCHEMA_VERSION
+from .results_base import FileRef as FileRef
+from .results_base import Frozen as _Frozen
+from .results_base import Result as Result
+from .results_base import Stage as Stage
+from .results_base import State as State
+from .results_bound import Bound as Bound
+from .results_bound import BoundFactResult as BoundFactResult
+from .results_bound import QuestionResult as QuestionResult
+from .results_findings import EditResult as EditResult
+from .results_findings import FindingResult as FindingResult
+from .results_findings import Findings as Findings
+from .results_findings import FixResult as FixResult
+from .results_understood import Diffed as Diffed
+from .results_understood import Explained as Explained
 
-State = Literal["passed", "failed", "skipped"]
 LevelName = Literal["none", "lifted", "ir", "compiled", "simulated", "gpu"]
 Applicability = Literal["verified", "unverified", "sketch"]
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Stage(_Frozen):
-    """One step of a job: `why` says why it failed or did not run."""
-
-    name: str
-    state: State
-    seconds: float
-    why: str = ""
 
 
 class CounterexampleResult(_Frozen):
@@ -249,24 +249,6 @@ class HunkResult(_Frozen):
     proposed: bool = False
 
 
-class FileRef(_Frozen):
-    """A file as it was read: `sha256` of its bytes."""
-
-    path: str
-    name: str
-    sha256: str
-
-
-class Result(_Frozen):
-    """Common to every command."""
-
-    schema_version: int = SCHEMA_VERSION
-    command: str
-    diagnostics: tuple[dict[str, Any], ...] = ()
-    stages: tuple[Stage, ...] = ()
-    exit_code: int = 0
-
-
 class DerivedResult(_Frozen):
     """A tensor that the adapted kernel takes and the spec does not have: the caller makes it from the spec's inputs.
 
@@ -410,6 +392,10 @@ RESULTS: dict[str, type[Result]] = {
     "verify": Verification,
     "spec": SpecReading,
     "lift": Lifting,
+    "explain": Explained,
+    "diff": Diffed,
+    "check": Findings,
+    "contract": Bound,
     "export": Exporting,
     "bench": Measured,
 }

@@ -21,7 +21,7 @@ if (process.argv.includes("--tests")) {
   const bundled = { ...shared, minify: !watch, sourcemap: watch };
   const host = { ...bundled, entryPoints: [join(folder, "src", "extension.ts")], outfile: "dist/extension.js", external: ["vscode"] };
   // A page per panel; report.css also goes alone, into exported reports.
-  const pages = ["ir.ts", "pipeline.ts", "mask.ts", "report.ts", "style.css", "report.css"];
+  const pages = ["ir.ts", "pipeline.ts", "mask.ts", "report.ts", "explain.ts", "contract.ts", "style.css", "report.css"];
   const views = {
     ...bundled,
     platform: "browser",

@@ -18,12 +18,16 @@ from . import (
     adapt,
     ask_model,
     capabilities,
+    check,
     code_actions,
     code_lens,
+    code_pages,
+    contract,
     convert,
     diagnostics,
     engine,
     expert_kernels,
+    explain,
     hover,
     inlay_hints,
     ir_diff,
@@ -36,6 +40,7 @@ from . import (
     spec_reading,
     specs,
     symbols,
+    toml_notes,
     verify,
 )
 from . import codes as codes  # registers the server's diagnostic codes
@@ -71,13 +76,15 @@ class CubridgeServer(LanguageServer):
         self.client = capabilities.Client()
         self.settings = settings.Settings()
         self.encoding: Encoding = "utf-16"
-        self.documents = Documents(self._on_read)
+        self.documents = Documents(self._on_read, self._on_checked, lambda: self.settings.check_while_typing)
         self.findings = Findings()
         self.adaptations = adapt.Adaptations()
         self.agreed_hosts: set[str] = set()  # where the user agreed to send what a model is asked
         self.costs = Costs()
         self.meanings = spec_reading.Meanings()
         self.worker = engine.Worker()
+        self.watcher = engine.Worker()  # for checks that nobody waits for
+        self.saves: dict[str, asyncio.Task[None]] = {}  # checks since a save, by URI
         self.running = Running(lambda: self.protocol.msg_id)
         self._specs: tuple[specs.SpecFile, ...] = ()
         self._specs_until = 0.0
@@ -112,6 +119,11 @@ class CubridgeServer(LanguageServer):
             diagnostics.publish(self, changed)
             self.refresh_lenses()
 
+    def toml_changed(self, path: str) -> None:
+        """`path`, if it is a contract or has settings, has a new text: say what is wrong with it."""
+        if path.endswith(".toml"):
+            diagnostics.publish(self, [path])
+
     def refresh_lenses(self) -> None:
         """Ask the client to ask again for lenses."""
         if self.client.lens_refresh:
@@ -125,6 +137,12 @@ class CubridgeServer(LanguageServer):
         self.refresh_lenses()
         if self.client.hint_refresh and self.settings.inlay_hints:
             self.workspace_inlay_hint_refresh(None)
+        diagnostics.publish(self, toml_notes.beside(document.path))
+
+    def _on_checked(self, uri: str) -> None:
+        document = self.documents.get(uri)
+        if document is not None:
+            diagnostics.publish(self, [document.path])
 
 
 async def initialize(ls: CubridgeServer, params: t.InitializeParams) -> None:
@@ -135,10 +153,11 @@ async def initialize(ls: CubridgeServer, params: t.InitializeParams) -> None:
 
 
 async def initialized(ls: CubridgeServer, _params: t.InitializedParams) -> None:
-    """``initialized``: ask for changes of the settings, and of Python files: findings go away when a spec changes."""
+    """``initialized``: ask for changes of the settings, and of files that decide what is said of a kernel."""
     wanted: list[t.Registration] = []
     if ls.client.watch_files:
-        options = t.DidChangeWatchedFilesRegistrationOptions(watchers=[t.FileSystemWatcher(glob_pattern="**/*.py")])
+        globs = ("**/*.py", f"**/{toml_notes.CONTRACT}", f"**/{toml_notes.SETTINGS}")
+        options = t.DidChangeWatchedFilesRegistrationOptions([t.FileSystemWatcher(glob_pattern=glob) for glob in globs])
         wanted.append(t.Registration("cubridge-specs", t.WORKSPACE_DID_CHANGE_WATCHED_FILES, options))
     if ls.client.configuration and ls.client.configuration_changes:
         wanted.append(t.Registration("cubridge-settings", t.WORKSPACE_DID_CHANGE_CONFIGURATION))
@@ -151,8 +170,10 @@ def did_open(ls: CubridgeServer, params: t.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     if convert.is_kernel(item.uri):
         ls.documents.open(item.uri, item.version, item.text)
-    elif convert.is_spec(item.uri):
-        ls.documents.keep_spec(convert.path_of(item.uri), item.text)
+    elif convert.is_spec(item.uri) or toml_notes.is_contract(item.uri):
+        path = convert.path_of(item.uri)
+        ls.documents.keep(path, item.text)
+        ls.toml_changed(path)
 
 
 def did_change(ls: CubridgeServer, params: t.DidChangeTextDocumentParams) -> None:
@@ -162,16 +183,21 @@ def did_change(ls: CubridgeServer, params: t.DidChangeTextDocumentParams) -> Non
         text = ls.workspace.get_text_document(uri).source
         ls.documents.change(uri, params.text_document.version, text)
         ls.file_changed(convert.path_of(uri), ls.documents.text(convert.path_of(uri)).data)
-    elif convert.is_spec(uri):
+    elif convert.is_spec(uri) or toml_notes.is_contract(uri):
         path = convert.path_of(uri)
-        ls.documents.keep_spec(path, ls.workspace.get_text_document(uri).source)
+        ls.documents.keep(path, ls.workspace.get_text_document(uri).source)
         ls.file_changed(path, ls.documents.text(path).data)
+        ls.toml_changed(path)
 
 
 async def did_save(ls: CubridgeServer, params: t.DidSaveTextDocumentParams) -> None:
-    """``textDocument/didSave``: of a spec, for clients that attach this server to Python files."""
+    """``textDocument/didSave``: of a kernel, and of a spec for clients that attach this server to Python files."""
     path = convert.path_of(params.text_document.uri)
-    if convert.is_spec(params.text_document.uri):
+    if convert.is_kernel(params.text_document.uri):
+        await check.saved(ls, params.text_document.uri)
+    elif toml_notes.is_contract(params.text_document.uri):
+        ls.documents.check_again()
+    elif convert.is_spec(params.text_document.uri):
         ls.forget_specs()
         text = ls.documents.text(path).data
         ls.file_changed(path, text)
@@ -185,10 +211,11 @@ def did_close(ls: CubridgeServer, params: t.DidCloseTextDocumentParams) -> None:
     if convert.is_kernel(uri):
         ls.documents.close(uri)
         diagnostics.publish(ls, [convert.path_of(uri)])
-    elif convert.is_spec(uri):
+    elif convert.is_spec(uri) or toml_notes.is_contract(uri):
         path = convert.path_of(uri)
-        ls.documents.keep_spec(path, None)
+        ls.documents.keep(path, None)
         ls.file_changed(path, convert.read_disk(path))
+        ls.toml_changed(path)
 
 
 def did_change_watched_files(ls: CubridgeServer, params: t.DidChangeWatchedFilesParams) -> None:
@@ -197,6 +224,9 @@ def did_change_watched_files(ls: CubridgeServer, params: t.DidChangeWatchedFiles
     for change in params.changes:
         path = convert.path_of(change.uri)
         ls.file_changed(path, ls.documents.text(path).data)
+        ls.toml_changed(path)
+    if any(not convert.is_spec(change.uri) for change in params.changes):
+        ls.documents.check_again()
 
 
 async def did_change_configuration(ls: CubridgeServer, params: t.DidChangeConfigurationParams) -> None:
@@ -207,7 +237,9 @@ async def did_change_configuration(ls: CubridgeServer, params: t.DidChangeConfig
         (values,) = await ls.workspace_configuration_async(t.ConfigurationParams([item])) or (None,)
     elif isinstance(values, dict):
         values = values.get("cubridge", values)
-    ls.settings = settings.merge(ls.settings, values)
+    before, ls.settings = ls.settings, settings.merge(ls.settings, values)
+    if ls.settings.check_while_typing != before.check_while_typing:
+        ls.documents.check_again()
     ls.refresh_lenses()
     if ls.client.hint_refresh:
         ls.workspace_inlay_hint_refresh(None)
@@ -217,6 +249,7 @@ async def shutdown(ls: CubridgeServer, _params: None) -> None:
     """``shutdown``: no worker may outlive the server, and no running request may be left: pygls trips over those."""
     await ls.running.drain(SHUTDOWN_S)
     await ls.worker.close()
+    await ls.watcher.close()
 
 
 async def list_specs(ls: CubridgeServer, argument: Any = None) -> list[dict[str, str]]:
@@ -250,6 +283,11 @@ COMMANDS: dict[str, Any] = {
     "cubridge.adapt": adapt.adapt,
     "cubridge.askModel": ask_model.ask_model,
     "cubridge.verify": verify.verify,
+    "cubridge.check": check.check,
+    "cubridge.codePage": code_pages.code_page,
+    "cubridge.explain": explain.explain,
+    "cubridge.compare": explain.compare,
+    "cubridge.contract": contract.contract,
     "cubridge.showIr": show_ir.show_ir,
     "cubridge.irTree": ir_tree.ir_tree,
     "cubridge.irDiff": ir_diff.ir_diff,

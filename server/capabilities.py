@@ -20,6 +20,9 @@ class Client:
     resolve_action_edit: bool = False
     apply_edit: bool = False
     change_annotations: bool = False
+    document_changes: bool = False  # an edit may say which version of a document it is for
+    snippet_edits: bool = False  # an edit may leave the cursor in a placeholder
+    code_description: bool = False  # a diagnostic's code may be a link
     progress: bool = False
     show_document: bool = False
     configuration: bool = False
@@ -56,6 +59,15 @@ def resolve(capabilities: t.ClientCapabilities) -> Client:
         change_annotations=bool(
             _get(capabilities, "workspace.workspace_edit.document_changes")
             and _get(capabilities, "workspace.workspace_edit.change_annotation_support") is not None
+        ),
+        document_changes=bool(_get(capabilities, "workspace.workspace_edit.document_changes")),
+        snippet_edits=bool(
+            _get(capabilities, "workspace.workspace_edit.document_changes")
+            and _get(capabilities, "workspace.workspace_edit.snippet_edit_support")
+        ),
+        code_description=bool(
+            _get(capabilities, "text_document.publish_diagnostics.code_description_support")
+            or _get(capabilities, "text_document.diagnostic.code_description_support")
         ),
         progress=bool(_get(capabilities, "window.work_done_progress")),
         show_document=bool(_get(capabilities, "window.show_document.support")),

@@ -41,6 +41,7 @@ async def code_lens(ls: CubridgeServer, params: t.CodeLensParams) -> list[t.Code
             # What can be done first: beside a panel an editor is narrow, and the sentence may be cut.
             t.Command(title="Adapt to…", command="cubridge.adapt", arguments=[argument]),
             t.Command(title="Verify…", command="cubridge.verify", arguments=[argument]),
+            t.Command(title="Explain", command="cubridge.explain", arguments=[argument]),
             t.Command(title=title(ls, document, view), command="cubridge.showIr", arguments=[argument]),
         )
         found += [t.CodeLens(range=place, command=command) for command in commands]

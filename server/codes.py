@@ -60,6 +60,16 @@ ROWS: dict[str, Row] = {
         "No model was asked: nothing may be sent to {host} before you agree to it.",
         "Ask again, and choose Send when you are told what leaves this machine.",
     ),
+    "CB084": Row(
+        Severity.WARNING,
+        "Checking {name} failed inside CuBridge, so nothing is known of what its rules would find.",
+        "This is a defect of CuBridge: please report it with the traceback from the server's log.",
+    ),
+    "CB085": Row(
+        Severity.ERROR,
+        "There is no page about '{name}'.",
+        "Codes look like CB850; docs/findings lists those that have a page.",
+    ),
     "CB077": Row(
         Severity.ERROR,
         "Reading {name} failed inside CuBridge.",

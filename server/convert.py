@@ -104,8 +104,16 @@ MARKED_LINES = 8
 NOWHERE = t.Range(t.Position(0, 0), t.Position(0, 0))
 
 
-def diagnostic_of(found: Diagnostic, text_of: TextOf, encoding: Encoding, *, related: bool) -> t.Diagnostic:
-    """One engine diagnostic for the client. The message is one sentence; the way out travels in ``data.help``."""
+def diagnostic_of(
+    found: Diagnostic,
+    text_of: TextOf,
+    encoding: Encoding,
+    *,
+    related: bool,
+    link: Callable[[str], str | None] | None = None,
+) -> t.Diagnostic:
+    """One engine diagnostic for the client. The message is one sentence; the way out travels in ``data.help``. `link`
+    gives the address of a code's page."""
     information = [
         t.DiagnosticRelatedInformation(
             location=t.Location(uri_of(item.span.path), range_of(item.span, text_of(item.span.path), encoding)),
@@ -123,10 +131,16 @@ def diagnostic_of(found: Diagnostic, text_of: TextOf, encoding: Encoding, *, rel
         message=found.message,
         severity=SEVERITIES[found.severity],
         code=found.code,
+        code_description=t.CodeDescription(href) if link and (href := link(found.code)) else None,
         source=SOURCE,
         related_information=information if related and information else None,
         data={"help": found.help} if found.help else None,
     )
+
+
+def field(data: object, name: str) -> object:
+    """A field of a free-form value of the client, which arrives as a dict or as an attribute bag; None without it."""
+    return cast("dict[str, object]", data).get(name) if isinstance(data, dict) else getattr(data, name, None)
 
 
 def drop_in_name(kernel: str, spec: str) -> str:

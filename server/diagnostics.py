@@ -13,13 +13,14 @@ from lsprotocol import types as t
 
 from cubridge_engine.diagnostics import Diagnostic
 
-from . import convert
+from . import code_pages, convert, toml_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .app import CubridgeServer
 
+CHECK_WAIT_S = 2.0  # and for what the rules find in it; if they take longer, the client is told to ask again
 WAIT_S = 10.0  # a pull wants the diagnostics of the present text, and may wait: nothing on screen waits for it
 
 OPTIONS = t.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=False, identifier=convert.SOURCE)
@@ -30,13 +31,19 @@ def found_in(ls: CubridgeServer, path: str) -> list[Diagnostic]:
     document = ls.documents.get(convert.uri_of(path))
     reading = document.reading.diagnostics if document and document.reading else ()
     own = [item for item in reading if item.span is None or item.span.path == path]
-    return own + [item for item in ls.findings.diagnostics(path) if item not in own]
+    if document and document.checked:
+        own += [item for item in document.checked.diagnostics if item not in own]
+    # A check by watching says again what reading said: one place has one finding of a code.
+    told = {(item.code, item.span) for item in own}
+    own += [item for item in ls.findings.diagnostics(path) if (item.code, item.span) not in told]
+    return own + [item for item in toml_notes.of_file(ls, path) if item not in own]
 
 
 def of_file(ls: CubridgeServer, path: str) -> list[t.Diagnostic]:
     """The same for the client."""
+    link = code_pages.href if ls.client.code_description else None
     return [
-        convert.diagnostic_of(item, ls.documents.text, ls.encoding, related=ls.client.related_information)
+        convert.diagnostic_of(item, ls.documents.text, ls.encoding, related=ls.client.related_information, link=link)
         for item in found_in(ls, path)
     ]
 
@@ -46,6 +53,7 @@ async def pull(ls: CubridgeServer, params: t.DocumentDiagnosticParams) -> t.Docu
     uri = params.text_document.uri
     if convert.is_kernel(uri):
         await ls.documents.fresh(uri, WAIT_S)
+        await ls.documents.checked(uri, CHECK_WAIT_S)
     items = of_file(ls, convert.path_of(uri))
     result_id = hashlib.sha256(repr(items).encode()).hexdigest()[:16]
     if params.previous_result_id == result_id:

@@ -17,12 +17,14 @@ from functools import partial
 
 from cubridge_engine.source import TextIndex
 
-from . import convert, engine, lines
+from . import checks, convert, engine, lines
+from .checks import Checks
 from .lines import Hunk
 from .reuse import Lifts
 
 LOG = logging.getLogger(__name__)
 PAUSE_S = 0.1  # after the last keystroke
+CHECK_PAUSE_S = 0.2  # after a reading: findings are few, and may come when the typing stops
 
 
 @dataclass(slots=True)
@@ -37,6 +39,10 @@ class Document:
     reading: engine.Reading | None = None
     reading_version: int = -1
     doubtful: bool = False
+    checks: Checks = field(default_factory=Checks)
+    checks_version: int = -1
+    fixes_version: int = -1
+    check_turn: int = 0  # counts how often the rules themselves, or their settings, changed
     lifts: Lifts = field(default_factory=Lifts)
     task: asyncio.Task[None] | None = None
     hunks: list[tuple[int, Hunk]] = field(default_factory=list[tuple[int, Hunk]])  # (version, what it changed)
@@ -51,6 +57,16 @@ class Document:
     def stale(self) -> bool:
         """True when the reading is of an older version."""
         return self.reading_version != self.version
+
+    @property
+    def checked(self) -> Checks | None:
+        """What the rules found in the present text; None until they have looked at it."""
+        return self.checks if self.checks_version == self.version else None
+
+    @property
+    def fixes_known(self) -> bool:
+        """Whether it is known which fixes of the present text may be offered."""
+        return self.fixes_version == self.version
 
     def update(self, version: int, text: TextIndex) -> None:
         """The client has a new text."""
@@ -67,6 +83,10 @@ class Document:
         for at, hunk in later:
             self.doubtful = self.doubtful or self._matters(hunk)
             self.hunks.append((at, hunk))
+        self.arrived()
+
+    def arrived(self) -> None:
+        """Wake who waits for something about this document."""
         self.arrival.set()
         self.arrival = asyncio.Event()
 
@@ -98,11 +118,14 @@ class Document:
 
 @dataclass(slots=True)
 class Documents:
-    """All open kernels. `on_read(uri)` is called on the event loop after each new reading."""
+    """All open kernels. `on_read(uri)` is called on the event loop after each new reading, `on_checked(uri)` after the
+    rules of `check` have looked at one, which they do where `checking()` says so."""
 
     on_read: Callable[[str], None]
+    on_checked: Callable[[str], None]
+    checking: Callable[[], bool]
     _open: dict[str, Document] = field(default_factory=dict)
-    _specs: dict[str, TextIndex] = field(default_factory=dict[str, TextIndex])  # open Python files, by path
+    _others: dict[str, TextIndex] = field(default_factory=dict[str, TextIndex])  # open specs and contracts, by path
 
     def get(self, uri: str) -> Document | None:
         """The open document, or None."""
@@ -138,12 +161,33 @@ class Documents:
 
     async def fresh(self, uri: str, timeout_s: float) -> Document | None:
         """The document, after waiting at most `timeout_s` seconds for the reading of its present version."""
+        return await self._when(uri, timeout_s, lambda document: not document.stale)
+
+    async def checked(self, uri: str, timeout_s: float, *, fixes: bool = False) -> Document | None:
+        """The document, after waiting at most `timeout_s` seconds for what the rules say of its present version, and
+        for which `fixes` may be offered."""
+
+        def done(document: Document) -> bool:
+            return not self.checking() or (document.fixes_known if fixes else document.checked is not None)
+
+        return await self._when(uri, timeout_s, done)
+
+    async def _when(self, uri: str, timeout_s: float, done: Callable[[Document], bool]) -> Document | None:
         document = self._open.get(uri)
         deadline = time.monotonic() + timeout_s
-        while document and document.stale and uri in self._open and (left := deadline - time.monotonic()) > 0:
+        while document and not done(document) and uri in self._open and (left := deadline - time.monotonic()) > 0:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(document.arrival.wait(), left)
         return document
+
+    def check_again(self) -> None:
+        """Whether and how rules look at kernels has changed: look at all open ones again."""
+        for document in self._open.values():
+            document.checks, document.checks_version, document.fixes_version = Checks(), -1, -1
+            document.check_turn += 1
+            if document.task is None or document.task.done():
+                document.task = asyncio.ensure_future(self._read(document, 0.0))
+            self.on_checked(document.uri)
 
     async def readable(self, uri: str, timeout_s: float, *, refreshed: bool) -> Document | None:
         """The document for a request that the last reading can answer. It waits for a new one only where there is none
@@ -155,22 +199,25 @@ class Documents:
     def text(self, path: str) -> TextIndex:
         """What the client sees at `path`: the open text, else the file on disk (empty if there is none)."""
         document = self._open.get(convert.uri_of(path))
-        text = document.text if document else self._specs.get(path)
+        text = document.text if document else self._others.get(path)
         return TextIndex(convert.read_disk(path)) if text is None else text
 
     def is_open(self, path: str) -> bool:
         """Whether the client has the file open, and so perhaps in a text that is not saved."""
-        return path in self._specs or convert.uri_of(path) in self._open
+        return path in self._others or convert.uri_of(path) in self._open
 
-    def keep_spec(self, path: str, text: str | None) -> None:
-        """The client's text of an open Python file; None when it was closed."""
+    def keep(self, path: str, text: str | None) -> None:
+        """The client's text of an open spec or contract; None when it was closed."""
         if text is None:
-            self._specs.pop(path, None)
+            self._others.pop(path, None)
         else:
-            self._specs[path] = _index(text)
+            self._others[path] = _index(text)
 
     async def _read(self, document: Document, pause_s: float) -> None:
-        while document.stale or _pending(document):
+        while document.stale or _pending(document) or self._unchecked(document):
+            if not document.stale and not _pending(document):
+                await self._check(document)
+                continue
             seen = -1
             while document.stale and pause_s and seen != document.version:  # until a whole pause without a keystroke
                 seen = document.version
@@ -185,6 +232,30 @@ class Documents:
             pause_s = PAUSE_S
             if document.uri in self._open:
                 self.on_read(document.uri)
+
+    def _unchecked(self, document: Document) -> bool:
+        return self.checking() and document.uri in self._open and not document.fixes_known
+
+    async def _check(self, document: Document) -> None:
+        """Have the rules look at the present reading, after a pause; then verify the fixes of what they found."""
+        version, turn, reading = document.version, document.check_turn, document.reading
+        first = document.checked is None
+        if first:
+            await asyncio.sleep(CHECK_PAUSE_S)
+        if reading is None or document.version != version:
+            return
+        if first:
+            found = await asyncio.to_thread(checks.run, document.path, reading)
+        else:
+            found = await asyncio.to_thread(checks.with_fixes, document.path, reading, document.checks)
+        if document.check_turn != turn:  # they were asked to look otherwise meanwhile
+            return
+        document.checks, document.checks_version = found, version
+        if not first or not found.fixable:
+            document.fixes_version = version
+        document.arrived()
+        if first and document.uri in self._open and document.version == version:
+            self.on_checked(document.uri)
 
 
 def _pending(document: Document) -> bool:

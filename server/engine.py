@@ -24,7 +24,7 @@ from cubridge_engine.diagnostics import (
 from cubridge_engine.jobs import AsyncWorker, JobOutcome
 from cubridge_engine.jobs import Worker as JobWorker
 from cubridge_engine.propose.config import KEY_VARIABLES
-from cubridge_engine.source import SourceFile, parse
+from cubridge_engine.source import SourceFile, parse, with_includes
 
 from . import reuse, wording
 from .reuse import Lifts
@@ -40,6 +40,8 @@ _OPENING = frozenset({"for_statement", "while_statement", "do_statement", "if_st
 LOG = logging.getLogger(__name__)
 MAX_RELATED = 12
 SLICE_S = 0.3  # of lifting pending kernels, before a newer text gets its turn
+INCLUDES_S = 0.2  # of reading the headers that a text includes by quotes
+LIFT_S = 6.0  # of work on one kernel: what takes longer is not read while typing
 OnProgress = Callable[[str, float, str], None]  # stage, fraction 0..1, message
 
 
@@ -148,7 +150,7 @@ def read(path: str, data: bytes, previous: Reading | None, lifts: Lifts) -> Read
     Runs in a thread. `previous` is an older reading of the file: only the change is parsed, and every kernel that it
     had is there at once in the new reading too. `lifts` are the lifts of the file so far.
     """
-    source = parse(path, data, previous=previous.source if previous else None)
+    source = with_includes(parse(path, data, previous=previous.source if previous else None), budget_s=INCLUDES_S)
     had = {view.name for view in previous.kernels} if previous else set[str]()
     candidates = _candidates(source)
     found: dict[str, Lifted] = {}
@@ -186,7 +188,7 @@ def _candidates(source: SourceFile) -> dict[str, tuple[reuse.Piece, ...]]:
 def _lift(source: SourceFile, name: str, uses: tuple[reuse.Piece, ...], lifts: Lifts) -> Lifted:
     from cubridge_engine.lift import lift
 
-    return lifts.put(source, name, uses, lift(source, kernel=name, remember=False, anchors=False))
+    return lifts.put(source, name, uses, lift(source, kernel=name, remember=False, anchors=False, budget_s=LIFT_S))
 
 
 def _reading(
@@ -240,7 +242,7 @@ def program_text(path: str, data: bytes, name: str | None = None) -> tuple[str, 
     from cubridge_engine.ir.text import print_kernel
     from cubridge_engine.lift import lift
 
-    kernel = lift(parse(path, data), kernel=name, remember=False).kernel
+    kernel = lift(with_includes(parse(path, data)), kernel=name, remember=False).kernel
     return (kernel.name, print_kernel(kernel)) if kernel is not None else ("", "")
 
 
@@ -364,8 +366,8 @@ class Worker:
 
 def params_of(given: JobInput) -> dict[str, Any]:
     """The parameters of a task of the worker."""
-    kernel = {"kernel": given.kernel} if given.kernel else {}
-    return {**kernel, "spec": given.spec, "texts": dict(given.texts), **given.options}
+    files = {name: path for name, path in (("kernel", given.kernel), ("spec", given.spec)) if path}
+    return {**files, "texts": dict(given.texts), **given.options}
 
 
 def in_editor_words(value: Mapping[str, Any]) -> JobResult:

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from tree_sitter import Node
@@ -148,6 +148,8 @@ def digest(source: SourceFile, uses: tuple[Piece, ...]) -> bytes:
         whole.update(repr((macro.name, macro.params, macro.body)).encode())
     # One question that the lifter asks the whole file, to guess the element type of a template nobody instantiates.
     whole.update(bytes((b"mma.sync" in source.data or b"ldmatrix" in source.data,)))
+    for header in source.headers:
+        whole.update(hashlib.sha256(header.source.data).digest())
     for piece in uses:
         for text in (source.data, source.clean):
             whole.update(tokens_of(text[piece.start : piece.end]).digest)
@@ -160,39 +162,54 @@ def places_of(source: SourceFile, uses: tuple[Piece, ...]) -> Places:
 
 
 def move(lifted: Lifted, before: Places, after: Places, source: SourceFile) -> Lifted:
-    """`lifted` with its spans where the same tokens are now. Raises Moved when one of them is in no piece, or does not
-    begin and end with tokens."""
+    """`lifted` with its spans and byte ranges where the same tokens are now. Raises Moved when one of them is in no
+    piece, or does not begin and end with tokens."""
+    from cubridge_engine.lift.observed import Meeting
+    from cubridge_engine.lift.trace import Place
+
     pairs = list(zip(before, after, strict=True))
 
-    def place(span: Span) -> Span:
+    @cache
+    def moved(first: int, last: int) -> tuple[int, int]:
         for (start, end, old), (now, _, new) in pairs:
-            if start <= span.start and span.end <= end:
-                found = old.moved(new, span.start - start, span.end - start)
+            if start <= first and last <= end:
+                found = old.moved(new, first - start, last - start)
                 if found is None:
                     raise Moved
-                return source.span_of(now + found[0], now + found[1])
-        if span.start == span.end == 0:
-            return span  # the file as a whole
+                return now + found[0], now + found[1]
+        if first == last == 0:
+            return 0, 0  # the file as a whole
         raise Moved
 
-    return cast("Lifted", _moved(lifted, place))
+    def span(old: Span) -> Span:
+        return old if old.start == old.end == 0 else source.span_of(*moved(old.start, old.end))
+
+    def place(old: Place) -> Place:
+        return Place(moved(*old.site), moved(*old.callee) if old.callee is not None else None)
+
+    def meeting(old: Meeting) -> Meeting:
+        splits = tuple(moved(*split) for split in old.splits)
+        return dataclasses.replace(old, place=place(old.place), splits=splits)
+
+    return cast("Lifted", _moved(lifted, {Span: span, Place: place, Meeting: meeting}))
 
 
-def _moved(value: Any, place: Any) -> Any:
-    """`value` with every span in it replaced; parts without spans are shared, not copied."""
+def _moved(value: Any, movers: dict[type, Any]) -> Any:
+    """`value` with every place in it replaced by its mover; parts without places are shared, not copied."""
     if isinstance(value, _WITHOUT_SPANS):
         return value
-    if isinstance(value, Span):
-        return place(value)
+    mover = movers.get(type(value))
+    if mover is not None:
+        return mover(value)
     if isinstance(value, tuple):
-        items = tuple(_moved(item, place) for item in cast("tuple[Any, ...]", value))
+        items = tuple(_moved(item, movers) for item in cast("tuple[Any, ...]", value))
         same = all(a is b for a, b in zip(items, cast("tuple[Any, ...]", value), strict=True))
         return cast("Any", value) if same else items
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {
             field.name: new
             for field in dataclasses.fields(value)
-            if (new := _moved(old := getattr(value, field.name), place)) is not old
+            if (new := _moved(old := getattr(value, field.name), movers)) is not old
         }
         return dataclasses.replace(value, **changed) if changed else value
-    return value  # strides and template values by name: no places in them
+    return value  # strides and template values by name, arrays: no places in them

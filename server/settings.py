@@ -23,6 +23,9 @@ class Settings:
     use_gpu: bool = True
     empty_rows: str = "keep"  # keep | exact
     read_specs: str = "ask"  # ask | save: when a spec is run to say what it means
+    check_while_typing: bool = True  # rules of reading, in this process
+    check_watch: str = "ask"  # ask | save: when a kernel is run in the simulator to find what reading cannot
+    check_expect: str = ""  # what a check by watching compares with, as `cubridge check --expect`: causal,gqa
     time_limit: float = 300.0  # seconds for one job
     memory_limit: int = 8192  # MiB for one job
     model_name: str = ""  # empty: no model is asked, offered or mentioned

@@ -15,6 +15,13 @@ FLAGS: tuple[tuple[str, str], ...] = (
     (r"with --kernel\b", "by the lens or the code action over it"),
     (r"with --outputs\b", "as `outputs` among the options of `cubridge.adapt`"),
     (r"with --sq, [^.]*--h\b", "in the fields of the mask panel, or as `sizes` of `cubridge.maskMap`"),
+    (r"Answer with --set, or write", "Answer what CuBridge asks, or write"),
+    (r"Pass --force to overwrite it, or keep it", "Delete it to have another one written, or keep it"),
+    (
+        r"Write --set NAME=ROLE (.*?), --set grid=(.*?), --set block=(.*?) or --set instance=NAME",
+        r"Answer with a role \1",
+    ),
+    (r"--expect\b", "the setting `cubridge.check.expect`"),
     (r"[`']cubridge lift[`']", "the command Show CuIR"),
     (r"[`']cubridge verify[`']", "the command Verify"),
 )

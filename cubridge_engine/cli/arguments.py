@@ -8,7 +8,6 @@ from typing import Any
 
 from ..compile.limits import parse_arch
 from ..diagnostics import Diagnostic, make
-from ..spec.flex_mods import entry_of
 from . import codes as codes
 
 
@@ -75,9 +74,10 @@ def job_params(args: argparse.Namespace) -> dict[str, Any]:
             params[name] = given[name]
     if given.get("outputs") is not None:
         params["outputs"] = outputs_of(given["outputs"])
-    named = entry_of(given.get("score_mod"), given.get("mask_mod"))
-    if named is not None:
-        params["entry"] = named
+    if given.get("score_mod") is not None or given.get("mask_mod") is not None:
+        from ..spec.flex_mods import entry_of  # the rooms of specs take as long to load as all other commands together
+
+        params["entry"] = entry_of(given.get("score_mod"), given.get("mask_mod"))
     if given.get("time_limit") is not None:
         # The user's code gets a part of the time: a loop in it is then reported at its line, before the whole job is
         # stopped.

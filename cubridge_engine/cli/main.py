@@ -17,10 +17,14 @@ OK, FINDINGS, USAGE, ENVIRONMENT = 0, 1, 2, 3
 
 # command -> (module, one line of help, formats)
 COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "explain": ("explain", "say what a kernel computes and how, in words and as mathematics", ("text", "json", "md")),
+    "diff": ("diff", "compare two kernels: what they compute, apart from how", ("text", "json")),
     "lift": ("lift", "show what a kernel does, as CuIR", ("text", "json")),
     "spec": ("spec", "show what a PyTorch spec means", ("text", "json", "sarif", "github")),
     "adapt": ("adapt", "change a kernel to mean a spec, and verify it", ("text", "json", "diff", "sarif", "github")),
     "verify": ("verify", "check any kernel against a spec", ("text", "json", "sarif", "github")),
+    "check": ("check", "find what is wrong with a kernel, without a spec", ("text", "json", "sarif", "github")),
+    "contract": ("contract", "find out how a kernel is called, and write its contract.toml", ("text", "json")),
     "export": ("export", "write a kernel as a PyTorch operator, in one Python file", ("text", "json")),
     "bench": ("bench", "measure a kernel against what else computes its spec, on a GPU", ("text", "json")),
     "eval": ("evaluate", "measure what rules do alone on a suite of tasks, and what a model adds", ("text", "json")),
@@ -53,18 +57,29 @@ def build_parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if formats:
             sub.add_argument("--format", choices=formats, default="text", help="form of the output (default: text)")
-        if name in ("lift", "adapt", "verify", "export", "bench"):
+        if name in ("explain", "check", "contract", "lift", "adapt", "verify", "export", "bench"):
             sub.add_argument("kernel", help="the .cu file")
+        if name == "diff":
+            sub.add_argument("a", help="the .cu file of the first kernel")
+            sub.add_argument("b", help="the .cu file of the second kernel")
+            sub.add_argument("--kernel-b", dest="b_kernel_name", metavar="NAME", help="which kernel of the second file")
         if name in ("spec", "adapt", "verify", "bench"):
             sub.add_argument("spec", help="the .py file with the attention function")
-        if name in ("lift", "adapt", "verify", "export", "bench"):
+        if name in ("explain", "check", "diff", "lift", "adapt", "verify", "export", "bench"):
             _kernel_options(sub)
         if name in ("spec", "adapt", "verify", "bench"):
             sub.add_argument("--entry", default="attention", metavar="NAME", help="function or class of the spec")
             sub.add_argument("--outputs", metavar="LIST", help="numbers of the returned tensors that matter")
         if name in ("adapt", "verify"):
             _verify_options(sub)
-        if name in ("lift", "spec", "adapt", "verify", "export", "bench"):
+        if name in ("explain", "check", "diff", "lift", "spec", "adapt", "verify", "export", "bench"):
+            _limit_options(sub)
+        if name == "explain":
+            sub.add_argument("--watch", action="store_true", help="compile it and run it in the simulator too")
+        if name == "check":
+            _check_options(sub)
+        if name == "contract":
+            _contract_options(sub)
             _limit_options(sub)
         if name == "export":
             _export_options(sub)
@@ -89,6 +104,30 @@ def build_parser() -> argparse.ArgumentParser:
             sub.add_argument("--score-mod", metavar="NAME", help="the score_mod of a file that has several")
             sub.add_argument("--mask-mod", metavar="NAME", help="the mask_mod of a file that has several")
     return parser
+
+
+def _contract_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--kernel", dest="kernel_name", metavar="NAME", help="which __global__ function of the file")
+    sub.add_argument(
+        "--set", dest="answers", action="append", default=[], metavar="NAME=ROLE",
+        help="the role of a parameter, or grid=X,Y,Z, block=X,Y,Z, shared=BYTES, instance=NAME, dim=D",
+    )  # fmt: skip
+    sub.add_argument("--no-run", action="store_true", help="do not compile and call the file's own host code")
+    sub.add_argument("--no-trial", action="store_true", help="do not try the call in the simulator")
+    sub.add_argument("--again", action="store_true", help="find out although there is a contract.toml")
+    sub.add_argument("--arch", metavar="NAME", help="architecture to compile for (default: sm_80)")
+    sub.add_argument("--write", action="store_true", help="write contract.toml beside the kernel")
+    sub.add_argument("--force", action="store_true", help="overwrite a contract.toml")
+
+
+def _check_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--watch", action="store_true", help="execute the kernel in the simulator too")
+    sub.add_argument("--expect", metavar="LIST", help="what it is to compute, such as causal,gqa,window=128,softcap=30")
+    sub.add_argument("--spec", metavar="SPEC.py", help="the attention function that it is to compute")
+    sub.add_argument("--entry", default="attention", metavar="NAME", help="function or class of the spec")
+    sub.add_argument("--baseline", metavar="FILE", help="leave out the findings that this file knows")
+    sub.add_argument("--write-baseline", metavar="FILE", help="write the findings as a baseline there")
+    sub.add_argument("--arch", metavar="NAME", help="architecture to check for (default: the contract's)")
 
 
 def _page_options(sub: argparse.ArgumentParser) -> None:

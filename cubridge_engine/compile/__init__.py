@@ -6,18 +6,12 @@
 from .build import check_shared, compile_contract, compile_source
 from .bundled import Expert, bundled_contracts, copy_expert, experts
 from .codes import PIP_INSTALL
-from .contract import (
-    Contract,
-    Instance,
-    LaunchShape,
-    Parameter,
-    contract_beside,
-    evaluate_size,
-    parse_contract,
-    read_contract,
-)
+from .contract import Contract, Instance, LaunchShape
+from .contract_file import contract_beside, parse_contract, read_contract
 from .limits import Arch, parse_arch, shared_limit
 from .model import Compiled, KernelFigures
+from .parameters import Field, Parameter
+from .size_text import evaluate_condition, evaluate_size
 
 __all__ = [
     "PIP_INSTALL",
@@ -25,6 +19,7 @@ __all__ = [
     "Compiled",
     "Contract",
     "Expert",
+    "Field",
     "Instance",
     "KernelFigures",
     "LaunchShape",
@@ -35,6 +30,7 @@ __all__ = [
     "compile_source",
     "contract_beside",
     "copy_expert",
+    "evaluate_condition",
     "evaluate_size",
     "experts",
     "parse_arch",

@@ -6,7 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from .contract import Contract, read_contract
+from .contract import Contract
+from .contract_file import read_contract
 
 # In an installed package the kernels lie inside the engine; in a checkout, and in the editor extension, beside it.
 _PLACES = (

@@ -75,6 +75,12 @@ ROWS = {
     "CB614": Row(
         E, "{compiler} was stopped after {seconds} s.", "Compile fewer instances at once, or raise the limit."
     ),
+    "CB615": Row(E, "{path} cannot be read: {reason}.", "Check the name of the file and its permissions."),
+    "CB616": Row(
+        E,
+        "There is no folder for the stubs of {headers}.",
+        "Set CUBRIDGE_CACHE to a folder that may be written; headers of host libraries are stood in for from there.",
+    ),
     "CB620": Row(
         E, "The contract cannot be read: {reason}.", "Compare it with expert_kernels/flash_fwd_sm80/contract.toml."
     ),

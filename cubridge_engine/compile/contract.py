@@ -11,7 +11,8 @@ Fields of the file (schema 1)::
     [tiles]      br, bc, stages    query rows and keys per tile, stages of the K/V ring
     [semantics]  masks (full | causal_bottom_right | causal_top_left), gqa, scale, lse (natural | log2 | none),
                  empty_rows (zero | nan | undefined)
-    [limits]     archs, alignment_bytes, scale_positive, grid_max
+    [limits]     archs, alignment_bytes, scale_positive, grid_max, and optional requires: conditions on the sizes of a
+                 call, such as "Sq == Sk", "H == Hkv" or "Sq % 32 == 0"
     [widths]     optional, for a template over the widths: expression (the C++ name with {T}, {D} and {Dv} for the
                  template arguments), d_multiple, dv_multiple, largest: what D and Dv may be besides the instances
     [[instances]]  expression (a C++ name expression, or a plain name), dtype, head_dim (D, the width of Q and K),
@@ -19,30 +20,26 @@ Fields of the file (schema 1)::
                  query heads: the most rows H / Hkv * Sq that it is for; any number where it is not given)
 
 Types: ``T*`` (pointer to the dtype of the instance), ``float*``, ``half*``, ``bfloat16*``, ``int32*``, ``int64*``,
-``bool*``, ``int32``, ``int64``, ``float32``, and ``tensor_map`` with ``box = [columns, rows]`` and ``swizzle`` for a
-TMA descriptor of q, k or v (compile/tensor_maps.py). Roles: compile/parameters.py. A ``workspace`` or ``scratch`` names
-its number of ``elements`` (an expression). ``optional = true`` on an operand, a scalar or a stride of an operand: null,
-or 0, where the caller gives none.
+``bool*``, ``int32``, ``int64``, ``float32``, ``float64``, ``bool``, ``tensor_map`` with ``box = [columns, rows]`` and
+``swizzle`` for a TMA descriptor of q, k or v (compile/tensor_maps.py), and ``struct`` (its role too) with its size in
+``bytes`` and ``fields = [{offset, name, role, type, ...}, ...]``; bytes that no field covers are zero. Roles:
+compile/parameters.py. A ``workspace`` or ``scratch`` names its number of ``elements`` (an expression); ``fill`` is what
+a scratch, o or lse holds before each launch (a number, "inf" or "-inf"). A ``value`` has a ``value`` (an expression, or
+a number). ``layout`` is the order of the axes in memory of a q, k, v or o that has no stride parameters (default
+"bhsd"), or "k" (or "q") where it has the strides of that tensor. ``optional = true`` on an operand, a scalar or a
+stride of an operand: null, or 0, where the caller gives none.
 Expressions use the sizes B, H, Hkv, Sq, Sk, D, Dv and element_bytes, integers, + - * // % and cdiv, min, max.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
-from ..diagnostics import Diagnostic, Span, make
-from .parameters import POINTER_DTYPES, SCALAR_TYPES, SCRATCH_ROLES, Parameter, is_role
-from .size_text import SIZES, cdiv, evaluate_size
-from .tensor_maps import SWIZZLES, TENSOR_MAP, BoxShape
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pyright: ignore[reportMissingImports]
+from ..diagnostics import Diagnostic, make
+from .parameters import Parameter
+from .size_text import cdiv, evaluate_size
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 ELEMENT_NAMES = {"float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16"}  # in C++
@@ -133,11 +130,17 @@ class Contract:
     rule: WidthRule | None = None
     adaptable: bool = True
     persistent: bool = False
+    requires: tuple[str, ...] = ()
 
     @property
     def source_path(self) -> Path:
         """The kernel's file."""
         return Path(self.path).parent / self.source
+
+    @property
+    def leaves(self) -> tuple[Parameter, ...]:
+        """The parameters, with the fields of a struct in its place."""
+        return tuple(leaf for p in self.parameters for leaf in p.leaves)
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -203,7 +206,7 @@ class Contract:
 
     def scratch(self, sizes: Mapping[str, int]) -> dict[Parameter, int]:
         """The scratch parameters and their numbers of elements. Raises KeyError when a size they need is missing."""
-        return {p: evaluate_size(p.elements, _widths(sizes)) for p in self.parameters if p.is_scratch}
+        return {p: evaluate_size(p.elements, _widths(sizes)) for p in self.leaves if p.is_scratch}
 
     def dynamic_shared(self, instance: Instance) -> int:
         """Dynamic shared bytes of `instance`, whatever the lengths. Raises KeyError when they depend on a length."""
@@ -222,173 +225,3 @@ class Contract:
 def _widths(sizes: Mapping[str, int]) -> dict[str, int]:
     """`sizes`, with Dv."""
     return {**({"Dv": sizes["D"]} if "D" in sizes else {}), **sizes}
-
-
-class _Bad(Exception):
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(reason)
-        self.field = field
-        self.reason = reason
-
-
-def _get(table: Mapping[str, Any], where: str, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
-    field = f"{where}.{key}" if where else key
-    if key not in table:
-        if default is not None:
-            return default
-        raise _Bad(field, "it is missing")
-    value = table[key]
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise _Bad(field, f"expected {' or '.join(k.__name__ for k in kinds)}, found {type(value).__name__}")
-    return value
-
-
-def _items(table: Mapping[str, Any], where: str, key: str, kind: type, count: int | None = None) -> tuple[Any, ...]:
-    values = cast("list[object]", _get(table, where, key, list))
-    if any(not isinstance(v, kind) or isinstance(v, bool) for v in values):
-        raise _Bad(f"{where}.{key}", f"expected a list of {kind.__name__}")
-    if not values or (count is not None and len(values) != count):
-        raise _Bad(f"{where}.{key}", f"expected {count or 'at least one'} entries, found {len(values)}")
-    return tuple(values)
-
-
-def _one_of(value: str, allowed: tuple[str, ...], field: str) -> str:
-    if value not in allowed:
-        raise _Bad(field, f"{value!r} is not one of {', '.join(allowed)}")
-    return value
-
-
-def _size_text(value: object, field: str) -> str:
-    text = str(value)
-    try:
-        evaluate_size(text, dict.fromkeys(SIZES, 1))
-    except (ValueError, ZeroDivisionError) as error:
-        raise _Bad(field, str(error)) from error
-    return text
-
-
-def _parameter(row: Mapping[str, Any], index: int) -> Parameter:
-    where = f"parameters[{index}]"
-    role = _get(row, where, "role", str)
-    kind = _get(row, where, "type", str)
-    if not is_role(role):
-        raise _Bad(f"{where}.role", f"{role!r} is not a role")
-    if kind not in (*POINTER_DTYPES, *SCALAR_TYPES, TENSOR_MAP):
-        raise _Bad(f"{where}.type", f"{kind!r} is not one of {', '.join((*POINTER_DTYPES, *SCALAR_TYPES, TENSOR_MAP))}")
-    if kind == TENSOR_MAP:
-        return Parameter(_get(row, where, "name", str), role, kind, _box(row, where, role))
-    pointer_role = role in ("q", "k", "v", "o", "lse", *SCRATCH_ROLES) or role.startswith("operand:")
-    if pointer_role != (kind in POINTER_DTYPES):
-        raise _Bad(f"{where}.type", f"role {role} is {'a pointer' if pointer_role else 'a number'}, {kind} is not")
-    elements = _get(row, where, "elements", (int, str)) if role in SCRATCH_ROLES else ""
-    elements = _size_text(elements, f"{where}.elements") if role in SCRATCH_ROLES else ""
-    optional = _get(row, where, "optional", bool, False)
-    if optional and not role.startswith(("operand:", "scalar:", "stride:")):
-        raise _Bad(f"{where}.optional", f"every launch has {role}")
-    return Parameter(_get(row, where, "name", str), role, kind, None, elements, optional)
-
-
-def _box(row: Mapping[str, Any], where: str, role: str) -> BoxShape:
-    if role not in ("q", "k", "v"):
-        raise _Bad(f"{where}.role", f"a {TENSOR_MAP} describes q, k or v, not {role}")
-    columns, rows = (_size_text(text, f"{where}.box") for text in _items(row, where, "box", str, 2))
-    swizzle = _get(row, where, "swizzle", int)
-    if swizzle not in SWIZZLES:
-        raise _Bad(f"{where}.swizzle", f"{swizzle} is not one of {', '.join(map(str, SWIZZLES))}")
-    return BoxShape(columns, rows, swizzle)
-
-
-def _instance(row: Mapping[str, Any], index: int) -> Instance:
-    where = f"instances[{index}]"
-    dtype = _one_of(_get(row, where, "dtype", str), tuple(DTYPE_BYTES), f"{where}.dtype")
-    head_dim = _get(row, where, "head_dim", int)
-    value_dim = _get(row, where, "value_dim", int, head_dim)
-    return Instance(_get(row, where, "expression", str), dtype, head_dim, value_dim, _get(row, where, "rows", int, 0))
-
-
-def _rule(table: Mapping[str, Any]) -> WidthRule | None:
-    if "widths" not in table:
-        return None
-    row, where = _get(table, "", "widths", dict), "widths"
-    d, dv = (_get(row, where, f"{name}_multiple", int) for name in ("d", "dv"))
-    if min(d, dv) < 1:
-        raise _Bad("widths", "a width is a multiple of 1 at least")
-    rule = WidthRule(_get(row, where, "expression", str), d, dv, _get(row, where, "largest", int))
-    try:
-        rule.instance("float32", (1, 1))
-    except (KeyError, IndexError, ValueError) as error:
-        raise _Bad(f"{where}.expression", "only {T}, {D} and {Dv} are known in it") from error
-    return rule
-
-
-def _build(table: Mapping[str, Any], path: str) -> Contract:
-    if _get(table, "", "schema", int) != 1:
-        raise _Bad("schema", "only schema 1 is known")
-    launch, tiles = _get(table, "", "launch", dict), _get(table, "", "tiles", dict)
-    semantics, limits = _get(table, "", "semantics", dict), _get(table, "", "limits", dict)
-    parameters = tuple(_parameter(row, i) for i, row in enumerate(_items(table, "", "parameters", dict)))
-    for needed in ("q", "k", "v", "o"):
-        if sum(p.role == needed for p in parameters) != 1:
-            raise _Bad("parameters", f"exactly one parameter must have the role {needed}")
-    grid = tuple(_size_text(text, "launch.grid") for text in _items(launch, "launch", "grid", str, 3))
-    masks = _items(semantics, "semantics", "masks", str)
-    return Contract(
-        path=path,
-        name=_get(table, "", "name", str),
-        source=_get(table, "", "source", str),
-        summary=_get(table, "", "summary", str, ""),
-        parameters=parameters,
-        grid=cast("tuple[str, str, str]", grid),
-        block=cast("tuple[int, int, int]", _items(launch, "launch", "block", int, 3)),
-        dynamic_shared_bytes=_size_text(
-            _get(launch, "launch", "dynamic_shared_bytes", (str, int)), "launch.dynamic_shared_bytes"
-        ),
-        br=_get(tiles, "tiles", "br", int),
-        bc=_get(tiles, "tiles", "bc", int),
-        stages=_get(tiles, "tiles", "stages", int, 1),
-        masks=tuple(_one_of(mask, MASKS, "semantics.masks") for mask in masks),
-        gqa=_get(semantics, "semantics", "gqa", bool),
-        scale=_get(semantics, "semantics", "scale", str, ""),
-        lse=_one_of(_get(semantics, "semantics", "lse", str), LSE_UNITS, "semantics.lse"),
-        empty_rows=_one_of(_get(semantics, "semantics", "empty_rows", str), EMPTY_ROWS, "semantics.empty_rows"),
-        archs=_items(limits, "limits", "archs", str),
-        alignment_bytes=_get(limits, "limits", "alignment_bytes", int),
-        scale_positive=_get(limits, "limits", "scale_positive", bool),
-        grid_max=cast("tuple[int, int, int]", _items(limits, "limits", "grid_max", int, 3)),
-        instances=tuple(_instance(row, i) for i, row in enumerate(_items(table, "", "instances", dict))),
-        rule=_rule(table),
-        adaptable=_get(table, "", "adaptable", bool, True),
-        persistent=_get(launch, "launch", "persistent", bool, False),
-    )
-
-
-def parse_contract(text: str, path: str) -> tuple[Contract | None, tuple[Diagnostic, ...]]:
-    """Read the text of a contract.toml. Never raises: a bad contract is None and a diagnostic (CB620, CB621)."""
-    start = Span(path, 0, 0, 0, 0, 0, 0)
-    try:
-        return _build(tomllib.loads(text), path), ()
-    except tomllib.TOMLDecodeError as error:
-        return None, (make("CB620", start, reason=str(error)),)
-    except _Bad as bad:
-        where = "cubridge_engine/compile/contract.py"
-        return None, (make("CB621", start, field=bad.field, reason=bad.reason, where=where),)
-
-
-def read_contract(path: Path) -> tuple[Contract | None, tuple[Diagnostic, ...]]:
-    """Read a contract.toml file; see `parse_contract`."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
-        return None, (make("CB620", Span(str(path), 0, 0, 0, 0, 0, 0), reason=reason),)
-    return parse_contract(text, str(path))
-
-
-def contract_beside(kernel: Path) -> Path | None:
-    """The contract.toml in the folder of a kernel file whose `source` it is, if there is one."""
-    candidate = kernel.parent / "contract.toml"
-    if not candidate.is_file():
-        return None
-    contract, _ = read_contract(candidate)
-    return candidate if contract is None or contract.source_path.name == kernel.name else None

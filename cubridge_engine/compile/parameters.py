@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .tensor_maps import BoxShape
+from .size_text import evaluate_size
+from .tensor_maps import TENSOR_MAP, BoxShape
+
+POINTER_BYTES = 8
+MAP_BYTES = 128  # of a CUtensorMap
 
 # Roles with a fixed name: what the argument is. The vocabulary is that of CuIR's kernel parameters.
 ROLES = {
@@ -25,7 +31,9 @@ ROLES = {
     "scale_log2": "scale * log2(e), for kernels that use exp2",
     "flag:causal": "1 to mask bottom-right causally, else 0",
     "workspace": "pointer to scratch memory, zero before the first launch and after each",
-    "scratch": "pointer to scratch memory of any contents",
+    "scratch": "pointer to scratch memory, of any contents or filled with one number before each launch",
+    "value": "a number that the host works out of the sizes, or a constant",
+    "struct": "a struct passed by value; its fields have roles",
 }
 SCRATCH_ROLES = ("workspace", "scratch")
 # Roles with a parameter, by their prefix.
@@ -43,7 +51,12 @@ POINTER_DTYPES = {
     "int64*": "int64",
     "bool*": "bool",
 }
-SCALAR_TYPES = ("int32", "int64", "float32")
+SCALAR_BYTES = {"int32": 4, "int64": 8, "float32": 4, "float64": 8, "bool": 1}
+SCALAR_TYPES = tuple(SCALAR_BYTES)
+IS_FLOAT = re.compile(r"-?(\d+\.\d*(e[+-]?\d+)?|inf)$")  # a number of a ``value``; all else is a size expression
+STRUCT = "struct"  # the word for both the type and the role
+# axes in memory, the outermost first: s rows, d columns; or the tensor whose strides serve for this one too
+LAYOUTS = ("bhsd", "bshd", "q", "k")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,9 @@ class Parameter:
     """One kernel argument: its name in the source, its role and its type.
 
     `box` is there for a tensor map, `elements` (a size expression) for scratch memory. An `optional` one is null, or 0,
-    where the caller gives nothing.
+    where the caller gives nothing. `value` (a size expression or a number) is that of a number with the role ``value``;
+    `fill` what memory holds before each launch; `layout` how a tensor without stride parameters lies in memory.
+    `fields` and `size` (bytes) are there for a struct.
     """
 
     name: str
@@ -60,6 +75,30 @@ class Parameter:
     box: BoxShape | None = None
     elements: str = ""
     optional: bool = False
+    value: str = ""
+    fill: float | None = None
+    layout: str = "bhsd"
+    fields: tuple[Field, ...] = ()
+    size: int = 0
+
+    @property
+    def leaves(self) -> tuple[Parameter, ...]:
+        """The fields of a struct, else the parameter itself."""
+        return tuple(field.parameter for field in self.fields) if self.type == STRUCT else (self,)
+
+    @property
+    def width(self) -> int:
+        """Bytes among the kernel's arguments."""
+        if self.type == STRUCT:
+            return self.size
+        return MAP_BYTES if self.type == TENSOR_MAP else SCALAR_BYTES.get(self.type, POINTER_BYTES)
+
+    def number(self, sizes: Mapping[str, int]) -> int | float:
+        """What a ``value`` is for these sizes. Raises KeyError when one that it needs is missing."""
+        if IS_FLOAT.match(self.value):
+            return float(self.value)
+        widths = {"Dv": sizes["D"], **sizes} if "D" in sizes else sizes
+        return evaluate_size(self.value, widths)
 
     @property
     def is_pointer(self) -> bool:
@@ -70,6 +109,14 @@ class Parameter:
     def is_scratch(self) -> bool:
         """True for memory that belongs to the launch alone, of any contents or of zeros."""
         return self.role in SCRATCH_ROLES
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A member of a struct that is passed by value, at its byte offset."""
+
+    offset: int
+    parameter: Parameter
 
 
 def is_role(role: str) -> bool:

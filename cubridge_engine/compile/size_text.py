@@ -14,6 +14,11 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
+_COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.LtE: operator.le,
+    ast.Lt: operator.lt,
+}
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -36,12 +41,36 @@ def evaluate_size(text: str, values: Mapping[str, int]) -> int:
     return _evaluate(tree, values)
 
 
+def evaluate_condition(text: str, values: Mapping[str, int]) -> bool:
+    """``Sq % 32 == 0`` and its like. Raises ValueError and KeyError as `evaluate_size`."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"{text!r} is not a condition") from error
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            return _COMPARE[type(op)](_evaluate(left, values), _evaluate(right, values))
+        case _:
+            raise ValueError(f"{text!r} is not a condition")
+
+
+def is_condition(text: str) -> bool:
+    """True for two size expressions with ``==``, ``<=`` or ``<`` between them."""
+    try:
+        evaluate_condition(text, dict.fromkeys(SIZES, 1))
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
+
+
 def _evaluate(node: ast.expr, values: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int() as value) if not isinstance(value, bool):
             return value
         case ast.Name(id=name) if name in SIZES:
             return values[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand, values)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_evaluate(left, values), _evaluate(right, values))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS and len(args) == 2:

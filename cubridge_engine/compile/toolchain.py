@@ -99,6 +99,15 @@ def cuda_include_dirs() -> tuple[Path, ...]:
     return tuple(found[:1])
 
 
+def toolkit_include_dirs() -> tuple[Path, ...]:
+    """The header folders of a CUDA toolkit, that of the C++ core libraries (cuda/std, cub, thrust) among them."""
+    homes = [home / "include" for home in _toolkits()]
+    wheels = [root / "cu13" / "include" / "cccl" for root in _site_nvidia()]
+    return tuple(folder for home in homes for folder in (home / "cccl", home) if folder.is_dir()) + tuple(
+        folder for folder in wheels if folder.is_dir()
+    )
+
+
 @lru_cache(maxsize=4)
 def nvcc_version(nvcc: Path) -> str:
     """The release of an nvcc, such as 13.0; '' when it does not answer."""

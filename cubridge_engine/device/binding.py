@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..compile.contract import Contract
-from ..compile.parameters import POINTER_DTYPES, Parameter
+from ..compile.parameters import POINTER_DTYPES, STRUCT, Parameter
 from ..compile.size_text import evaluate_size
 from ..compile.tensor_maps import MapShape, map_shape
 from ..diagnostics import Diagnostic, make
@@ -20,14 +20,18 @@ _C_TYPES: dict[str, Callable[[Any], Any]] = {
     "int32": ctypes.c_int32,
     "int64": ctypes.c_int64,
     "float32": ctypes.c_float,
+    "float64": ctypes.c_double,
+    "bool": ctypes.c_bool,
 }
 _INTEGER_BITS = {"int32": 32, "int64": 64}
+_FLOATS = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One kernel argument: a device address (type ends in ``*``), a number, or a tensor map: `map` describes it, and
-    the value is the address of its data. `owner` keeps a tensor's memory alive.
+    the value is the address of its data. `owner` keeps a tensor's memory alive. A struct has its `parts` by byte
+    offset, and its size in bytes as its value.
     """
 
     name: str
@@ -35,9 +39,16 @@ class Argument:
     value: int | float
     owner: object = field(default=None, compare=False, repr=False)
     map: MapShape | None = None
+    parts: tuple[tuple[int, Argument], ...] = ()
 
     def ctype(self) -> Any:
         """The value as the ctypes object whose address cuLaunchKernel takes."""
+        if self.type == STRUCT:
+            block = (ctypes.c_char * int(self.value))()
+            for offset, part in self.parts:
+                held = part.ctype()
+                ctypes.memmove(ctypes.byref(block, offset), ctypes.byref(held), ctypes.sizeof(held))
+            return block
         if self.type in POINTER_DTYPES:
             return ctypes.c_uint64(int(self.value))
         return _C_TYPES[self.type](self.value)
@@ -126,6 +137,8 @@ class _Values:
             return self.stride(parameter, name)
         if kind in self.sizes:
             return self.sizes[kind]
+        if parameter.role == "value":
+            return parameter.number(self.sizes)
         computed = _COMPUTED.get(parameter.role)
         value = computed(self) if computed else None
         if value is None:
@@ -156,6 +169,9 @@ def _fits(parameter: Parameter, value: int | float) -> bool:
 
 
 def _argument(values: _Values, parameter: Parameter) -> Argument:
+    if parameter.type == STRUCT:
+        parts = tuple((field.offset, _argument(values, field.parameter)) for field in parameter.fields)
+        return Argument(parameter.name, STRUCT, parameter.size, parts=parts)
     if parameter.optional and not values.has(parameter):
         return Argument(parameter.name, parameter.type, 0)
     if parameter.is_pointer or parameter.box is not None:
@@ -168,7 +184,7 @@ def _argument(values: _Values, parameter: Parameter) -> Argument:
     value = values.number(parameter)
     if not _fits(parameter, value):
         raise _Refused(make("CB649", None, name=parameter.name, value=value, type=parameter.type))
-    return Argument(parameter.name, parameter.type, float(value) if parameter.type == "float32" else int(value))
+    return Argument(parameter.name, parameter.type, float(value) if parameter.type in _FLOATS else int(value))
 
 
 def bind_arguments(

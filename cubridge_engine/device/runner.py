@@ -123,11 +123,15 @@ class Runner:
 
 
 def workspaces(contract: Contract, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Scratch tensors of zeros on the current device, by parameter name. `sizes`: of the launch, where it matters."""
+    """Scratch tensors on the current device, by parameter name: of zeros, or what the contract fills them with.
+    `sizes`: of the launch, where it matters.
+    """
     import torch
 
     return {
-        p.name: torch.zeros(elements, dtype=getattr(torch, POINTER_DTYPES[p.type] or "float32"), device="cuda")
+        p.name: torch.full(
+            (elements,), p.fill or 0, dtype=getattr(torch, POINTER_DTYPES[p.type] or "float32"), device="cuda"
+        )
         for p, elements in contract.scratch(sizes or {}).items()
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,17 @@ def plan_export(
         return None, (refused.diagnostic,)
 
 
+# arguments that the module's text has no words for
+_UNFIT: tuple[tuple[Callable[[Parameter], bool], str], ...] = (
+    (lambda p: p.optional, "an optional argument"),
+    (lambda p: p.role == "scratch", "scratch memory that grows with the sizes"),
+    (lambda p: p.role == "struct", "a struct"),
+    (lambda p: p.role == "value", "a number that the host works out"),
+    (lambda p: p.fill is not None, "memory that is filled before the launch"),
+    (lambda p: p.layout != "bhsd", "a tensor that lies in memory as the kernel alone knows"),
+)
+
+
 def _plan(
     name: str,
     contract: Contract,
@@ -134,9 +145,9 @@ def _plan(
 ) -> Plan:
     _same_parameters(contract, names)
     for p in contract.parameters:
-        if p.optional or p.role == "scratch":
-            reason = "an optional argument" if p.optional else "scratch memory that grows with the sizes"
-            raise _Refused("CB677", kernel=contract.name, name=p.name, reason=reason)
+        for unfit, reason in _UNFIT:
+            if unfit(p):
+                raise _Refused("CB677", kernel=contract.name, name=p.name, reason=reason)
     operands = {param: operand for param, (operand, _) in header.operands.items()}
     extras: tuple[Extra, ...] = ()
     if len(names) > len(contract.parameters):

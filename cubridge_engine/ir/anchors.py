@@ -138,6 +138,7 @@ class StateSite:
     row: str | None  # source text of the global row there, if in scope
     lanes: int  # 4: per-lane partials of a quad (l must start at a value on ONE lane); 1: one value per row
     names: Names
+    at_setup: bool = True  # what is declared at the setup can be used here
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +211,15 @@ class SignatureSite:
 @dataclass(frozen=True, slots=True)
 class CarrierSite:
     """A struct that brings sizes to functions and methods: offset after its last member and the indentation there,
-    offset after the last value that the kernel's body gives it, and how the functions spell it (``p.``).
+    offset after the last value that the kernel's body gives it, and how the functions spell it (``p.``). `types` are
+    template parameters of the kernel that it has under the same name.
     """
 
     members: int
     indent: str
     values: int
     prefix: str
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +297,4 @@ class Anchors:
     softmax: SoftmaxSite | None = None  # None: a step of it is not in the kernel's own body
     pages: PageSite | None = None  # None: how rows of K and V are addressed was not found
     carrier: CarrierSite | None = None  # None: the sites are in the kernel's own body, where parameters are in scope
+    typed_carrier: CarrierSite | None = None  # the same for members of a type that a template parameter names

@@ -92,7 +92,7 @@ def evaluate(expr: Expr, env: Mapping[str, Any], tensors: Mapping[str, Array] | 
 
     `env` maps variable names to scalars or arrays; `tensors` maps tensor names to arrays. Reads are clamped into
     range, since CUDA predicates a read where torch evaluates both sides of a `where`: the value of a clamped read must
-    be masked by the expression. Raises UnboundName.
+    be masked by the expression (0 for a tensor without elements). Raises UnboundName.
     """
     with np.errstate(all="ignore"):
         return _eval(expr, env, tensors or {})
@@ -117,6 +117,8 @@ def _eval(expr: Expr, env: Mapping[str, Any], tensors: Mapping[str, Array]) -> A
             np.clip(np.asarray(_eval(e, env, tensors)).astype(np.int64), 0, max(n - 1, 0))
             for e, n in zip(expr.index, data.shape, strict=True)
         )
+        if data.size == 0:  # there is nothing to be clamped to
+            return np.zeros(np.broadcast_shapes(*(i.shape for i in index)), data.dtype)
         return data[index]
     assert isinstance(expr, Call)
     return IMPLEMENTATIONS[expr.op](*(_eval(a, env, tensors) for a in expr.args))

@@ -44,6 +44,7 @@ from .nodes import (
     StoreRow,
     StoreTile,
 )
+from .observing import Observer
 
 Array = NDArray[Any]
 Sizes = Mapping[str, int]
@@ -80,15 +81,17 @@ def execute(
     *,
     async_mode: str = "early",
     rounding: str | None = None,
+    observe: Observer | None = None,
 ) -> Outputs:
     """Run every CTA of `kernel`.
 
     `tensors`: ``q`` [B, H, Sq, D], ``k`` [B, Hkv, Sk, D], ``v`` [B, Hkv, Sk, Dv] and operands by name, any real dtype.
     `sizes` holds B, H, Hkv, Sq, Sk. `bindings` gives kernel parameters that are not sizes (``scale_log2``, flags,
     scalars) by parameter name. `async_mode` is ``early`` or ``late``; `rounding` is None, 'float16' or 'bfloat16'.
+    `observe` is called after each operation; where a batch is split it sees the operations before that again.
     Never raises for a bad program: findings say what happened.
     """
-    run = _Run(kernel, tensors, sizes, bindings, async_mode == "late", rounding)
+    run = _Run(kernel, tensors, sizes, bindings, async_mode == "late", rounding, observe)
     run.all()
     return Outputs(run.o, run.lse, tuple(run.findings.values()), run.tiles)
 
@@ -103,6 +106,7 @@ class _Run:
     bindings: Mapping[str, float | int | bool]
     late: bool
     rounding: str | None
+    observe: Observer | None = None
     o: Array = field(init=False)
     lse: Array | None = field(init=False)
     findings: dict[tuple[str, object], Diagnostic] = field(default_factory=dict)
@@ -198,8 +202,11 @@ class _Cta:
         self.block(self.kernel.body)
 
     def block(self, body: tuple[Op, ...]) -> None:
+        observe = self.run_state.observe
         for op in body:
             EXECUTE[type(op)](self, op)
+            if observe is not None:
+                observe(op, self)
 
     # ---- values
 

@@ -251,7 +251,7 @@ def parse_kernel(text: str) -> Kernel:
             m = reader.match(r"set (\w+) = (.+)", "'set NAME = VALUE'")
             instantiation[m[1]] = int(m[2]) if re.fullmatch(r"-?\d+", m[2]) else _parse_string(m[2])
         elif word == "param":
-            m = reader.match(r'param (\d+) (\w+) : ("(?:\\.|[^"])*") : (\S+)', "'param N NAME : \"TYPE\" : ROLE'")
+            m = reader.match(r'param (\d+) ([\w.]+) : ("(?:\\.|[^"])*") : (\S+)', "'param N NAME : \"TYPE\" : ROLE'")
             params.append(Param(m[2], _unquote(m[3]), m[4], int(m[1])))
         else:
             m = reader.match(r"strides (\S+) = (.*)", "'strides ROLE = A | B'")

@@ -113,6 +113,7 @@ def timeline(kernel: Kernel, sizes: Mapping[str, int], values: Mapping[str, Any]
     run = _Run(kernel, sizes, values, q_tile)
     stopped = ""
     try:
+        run.env["hk"] = run.value(kernel.grid.hk)
         run.block(kernel.body)
     except _Stop as why:
         stopped = str(why)
@@ -149,7 +150,6 @@ class _Run:
                 self.env.setdefault(p.name, s[p.role])
             elif p.role == "group":
                 self.env.setdefault(p.name, max(1, s["H"] // s["Hkv"]))
-        self.env["hk"] = self.value(kernel.grid.hk)
 
     # ---- values
 

@@ -272,18 +272,28 @@ class Finder(ElementTexts):
             if name not in ("m", "l"):
                 continue
             for event in events:
-                at = event.place.site
-                value = self._initial_value(at, event.cells.name)
-                if value is None or event.place.callee is not None:
+                at = self.state_at(event)
+                value = self._initial_value(at, event.cells.name) if at is not None else None
+                if at is None or value is None:
                     continue
                 rows = self._rows_of_state(event)
                 names = names_at(self.e, self.kernel, at, rows)
                 lanes = self.e.lane_count if name == "l" and partial else 1
                 found[(value.start, value.end)] = StateSite(
-                    name, self.span(value), self.span(at), names.text.get("row"), lanes, names
+                    name,
+                    self.span(value),
+                    self.span(at),
+                    names.text.get("row"),
+                    lanes,
+                    names,
+                    self.around(at) is self.body,
                 )
             assert op is not None
         return tuple(found.values())
+
+    def state_at(self, event: Any) -> tuple[int, int] | None:
+        """The statement that sets a state first; None where it is out of reach."""
+        return event.place.site if event.place.callee is None else None
 
     def _rows_of_state(self, event: Any) -> Any:
         for carried in self.e.shapes.carried.values():
@@ -292,8 +302,13 @@ class Finder(ElementTexts):
                 return getattr(info, "i", None)
         return None
 
+    def around(self, at: tuple[int, int]) -> Syn:
+        """The body of the function that holds a statement."""
+        del at
+        return self.body
+
     def _initial_value(self, at: tuple[int, int], name: str) -> Syn | None:
-        for node in tree.find(self.body, frozenset({"assignment_expression", "init_declarator"}), *at):
+        for node in tree.find(self.around(at), frozenset({"assignment_expression", "init_declarator"}), *at):
             target = node.get("left") or node.get("declarator")
             while target is not None and target.type not in ("identifier",):
                 target = target.get("argument") or target.get("declarator")
@@ -407,12 +422,18 @@ class Finder(ElementTexts):
         """None: what is in scope in the kernel's body needs no carrier."""
         return None
 
+    def typed_carrier(self) -> CarrierSite | None:
+        """The same for what has a type of a template parameter."""
+        return None
+
 
 def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchors:
     """All anchors of the kernel."""
     from .anchors_methods import MethodFinder  # a finder itself
 
     in_methods = e.machine.work is not None and e.kv_loop is not None and e.kv_loop.place.callee is not None
+    if in_methods and e.source.headers:
+        return Anchors()  # a method of a header has no place in this file
     f = (MethodFinder if in_methods else Finder)(e, chosen, definition, kernel)
     masks = f.masks()
     offset, indent, names = f.setup()
@@ -432,6 +453,7 @@ def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchor
         softmax=anchors_softmax.site(f),
         pages=page_site(f),
         carrier=f.carrier(),
+        typed_carrier=f.typed_carrier(),
     )
 
 

@@ -75,6 +75,16 @@ class MethodFinder(Finder):
         inside = _declared_before(self.source.data, statement, at)
         return (ScoreSite(offset, indent, masks[0].nest, names, unit, self.span(statement), inside),)
 
+    # ---- states
+
+    def state_at(self, event: Any) -> tuple[int, int] | None:
+        """The statement, in the method."""
+        return _inner(event).place.site
+
+    def around(self, at: tuple[int, int]) -> Syn:
+        """The method's body."""
+        return _body_around(self.e, at) or self.kernel_body
+
     # ---- the range
 
     def kv_loop(self) -> LoopSite | None:
@@ -157,6 +167,33 @@ class MethodFinder(Finder):
                     indent = tree.indent_at(self.source, members[-1].start)
                     return CarrierSite(members[-1].end, indent, value.kids[-1].end, prefix)
         return None
+
+    def typed_carrier(self) -> CarrierSite | None:
+        """The object whose method masks, when it is of a template: its members are in scope there."""
+        for statement in self.kernel_body.walk():
+            kind, declarator = statement.get("type"), statement.get("declarator")
+            value = declarator.get("value") if declarator is not None else None
+            name, arguments = (kind.get("name"), kind.get("arguments")) if kind is not None else (None, None)
+            if name is None or arguments is None or value is None or value.type != "initializer_list":
+                continue
+            found = structs.declared(self.e.machine).get(name.text, [])
+            if len(found) != 1 or not value.kids or not found[0].body:
+                continue
+            body = found[0].body
+            own = (x for x in body if x.type == "field_declaration" and not structs.is_static(x))
+            given = [x for x in own for _ in x.lists.get("declarator", [])]
+            if not body[0].start <= self.body.start <= body[-1].end or len(given) < len(value.kids):
+                continue
+            last = given[len(value.kids) - 1]
+            types = tuple(_parameter_name(p) for p in found[0].template)
+            same_name = tuple(t for t, a in zip(types, arguments.kids, strict=False) if a.text == t)
+            at = tree.line_end(self.source, last.end)
+            return CarrierSite(at, tree.indent_at(self.source, last.start), value.kids[-1].end, "", same_name)
+        return None
+
+
+def _parameter_name(parameter: Syn) -> str:
+    return parameter.text.split()[-1]
 
 
 def _declared_before(data: bytes, statement: Syn, at: tuple[int, int]) -> tuple[str, ...]:

@@ -125,6 +125,8 @@ def _cp_async(i: Instruction) -> None:
     m.epoch += 1
     predicates = (*m.predicates, *(() if i.predicate is True else (i.predicate,)))
     m.record(AsyncCopy(m.next_order(), m.place(), shared, pointer, size, live, predicates, m.epoch))
+    m.observer.access(m, "shared", None, shared, size, True, "async")
+    m.observer.access(m, "global", pointer.root, pointer.offset, size, False, "async")
 
 
 def _commit(i: Instruction) -> None:
@@ -139,9 +141,9 @@ def _wait(i: Instruction) -> None:
 
 
 def _barrier(i: Instruction) -> None:
-    i.machine.record(
-        Sync(i.machine.next_order(), i.machine.place(), "barrier", scope="warp" if "warp" in i.parts else "cta")
-    )
+    scope = "warp" if "warp" in i.parts else "cta"
+    i.machine.record(Sync(i.machine.next_order(), i.machine.place(), "barrier", scope=scope))
+    i.machine.observer.meeting(i.machine, scope, named=len(i.groups) > 1 or i.groups[:1] not in ([], [["0"]]))
 
 
 def _ldmatrix(i: Instruction) -> None:
@@ -149,6 +151,7 @@ def _ldmatrix(i: Instruction) -> None:
     address = i.read(i.groups[1][0])
     if isinstance(address, Ptr):
         address = address.offset
+    m.observer.access(m, "shared", None, address, 16, False, "matrix")
     for at, target in enumerate(i.groups[0]):
         i.write(target, m.store.node("frag", (address,), (at, "trans" in i.parts, m.epoch), "reg"))
 

@@ -17,6 +17,7 @@ from . import (
     statements,
     structs,
     unsigned,
+    wmma,
 )
 from .ctypes_table import TYPES, stars
 from .machine import MAX_DEPTH, Definition, Frame, Machine, Scope, copied, value_kind
@@ -78,6 +79,8 @@ def call(m: Machine, syn: Syn, scope: Scope) -> Value:
         ctype = found if isinstance(found, CType) else places.type_named(m, name, scope)
         if ctype is not None:
             return construct(m, ctype, [dispatch.evaluate(m, k, scope) for k in arguments.kids])
+    if name in wmma.RULES:
+        return wmma.call(m, name, arguments.kids, scope, syn)
     rule = intrinsics.TABLE.get(name)
     if rule is None:
         raise NotUnderstood(f"the function {name} is not defined in this file")
@@ -323,6 +326,9 @@ def _bind_parameters(
             if default is None:
                 raise NotUnderstood(f"a call without the argument {name}")
             value: Value = dispatch.evaluate(m, default, m.globals)
+        elif isinstance(several := scope.find(arguments.kids[at].text), structs.Records):
+            inner.names[name] = several
+            continue
         elif (record := structs.record_at(m, arguments.kids[at], scope)) is not None and not stars(declarator):
             inner.names[name] = record if _is_reference(declarator) else copied(m, record)
             continue

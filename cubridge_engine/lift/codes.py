@@ -41,6 +41,11 @@ register(
             "{names} not declared in this file",
             "declare it before its first use; what comes from another header has to be in this file to be understood",
         ),
+        "CB129": Row(
+            Severity.WARNING,
+            "{name} was not read to its end: it takes longer than {seconds:.0f} s",
+            "name the kernel that is meant; a loop of many trips over constants is executed trip by trip",
+        ),
         "CB126": Row(
             Severity.ERROR,
             "the block's part of the problem was not understood: {why}",

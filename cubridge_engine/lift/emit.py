@@ -15,8 +15,8 @@ from .jobs import Job
 from .loops import uses
 from .memory import Buffer
 from .rewrite import NotExpressible
-from .shape_types import Element, look
-from .state import Content, Emission, layout_of
+from .shape_types import Element, Row, look
+from .state import Content, Emission, lane_of, layout_of
 from .trace import Assign, Branch, Loop, Sync, Unknown
 from .values import Node, Poly, Value
 
@@ -42,7 +42,27 @@ def emit_block(e: Emission, items: list[Any]) -> tuple[Op, ...]:
             job.recover()
     result = tuple(e.ops)
     e.ops = outer
-    return fold_maximum(merge_lanes(result))
+    return fold_maximum(fold_copy(merge_lanes(result)))
+
+
+def fold_copy(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    """``r = m; r = max(r, rowmax(S))`` is the row maximum that starts at m, if nothing between reads r or changes m."""
+    for at, op in enumerate(ops):
+        if not (isinstance(op, RowMap) and op.role == "other" and isinstance(op.expr, Var) and op.expr.name != op.row):
+            continue
+        old = op.expr
+        for later, other in enumerate(ops[at + 1 :], at + 1):
+            if isinstance(other, RowReduce) and other.dst == op.row and other.init == Var(op.row):
+                folded = dataclasses.replace(other, init=old)
+                return fold_copy((*ops[:at], *ops[at + 1 : later], folded, *ops[later + 1 :]))
+            changed = isinstance(other, RowMap | RowReduce | LaneReduce) and _target(other) in (op.row, old.name)
+            if changed or op.row in _names(other) or isinstance(other, For | If | Opaque):
+                break
+    return ops
+
+
+def _target(op: RowMap | RowReduce | LaneReduce) -> str:
+    return op.dst if isinstance(op, RowReduce) else op.row
 
 
 def fold_maximum(ops: tuple[Op, ...]) -> tuple[Op, ...]:
@@ -237,8 +257,16 @@ def _enter(e: Emission, loop: Loop) -> dict[str, list[Any]]:
     for name, members in groups.items():
         # From the second trip on, a state may hold what a reduction over four lanes left.
         lanes = None if name in e.tiles or name not in e.lanes else 4 if e.lane_count == 4 else 1
+        if lanes == 4 and all(c.shared and not _by_quads(e, c) for c in members):
+            lanes = 1
         e.hold(name, [c.node for c in members], lanes=lanes)
     return groups
+
+
+def _by_quads(e: Emission, carried: Any) -> bool:
+    """True for a row value that four threads hold, as the quads of a fragment or the threads of a row do."""
+    info = e.shapes.info(carried.after)
+    return isinstance(info, Row) and int(lane_of(info.i).max()) == 3
 
 
 def _leave(e: Emission, loop: Loop, groups: dict[str, list[Any]]) -> None:

@@ -9,6 +9,7 @@ from . import emit_rows, emit_tiles
 from .jobs import Job
 from .rewrite import NotExpressible
 from .shape_types import Row, Tile, look
+from .shared_tiles import SharedTile, Writing, writings
 from .state import Emission, TileObject
 from .trace import Assign, MemoryStore
 from .values import Node, Poly, Value
@@ -20,10 +21,10 @@ def tile_jobs(e: Emission, items: list[Any]) -> list[Job]:
         if isinstance(item, Assign) and item.cells.oid in e.objects and not _is_packed(item.value):
             per_object.setdefault(item.cells.oid, {}).setdefault(item.index, []).append(item)
         elif isinstance(item, MemoryStore) and item.ptr.space == "shared":
-            key = e.shapes.memory.other_stores and _store_object(e, item)
-            if key:
-                per_object.setdefault(key[0], {}).setdefault(key[1], []).append(item)
-    jobs: list[Job] = []
+            found = _store_object(e, item)
+            if found:
+                per_object.setdefault(found[0], {}).setdefault(found[1], []).append(item)
+    jobs = _mixed_jobs(e, items)
     for key, cells in per_object.items():
         obj = e.objects[key]
         collapsed = [_collapse(e, events) for _, events in sorted(cells.items(), key=lambda kv: str(kv[0]))]
@@ -77,11 +78,36 @@ def _collapse(e: Emission, events: list[Any]) -> list[Any]:
 
 
 def _store_object(e: Emission, item: MemoryStore) -> tuple[Any, Any] | None:
-    for key, obj in e.objects.items():
-        if isinstance(key, tuple) and key[0] == "shared" and id(item) in key[1]:
-            return key, key[2][id(item)]
-        assert obj is not None
+    for key in e.objects:
+        if isinstance(key, SharedTile) and not key.mixed and (element := key.element(item)) is not None:
+            return key, element
     return None
+
+
+def _mixed_jobs(e: Emission, items: list[Any]) -> list[Job]:
+    """Tiles in shared memory whose writings are by different threads: one job for each writing."""
+    jobs: list[Job] = []
+    for key, obj in e.objects.items():
+        if not isinstance(key, SharedTile) or not key.mixed:
+            continue
+        try:
+            found = writings(e, obj, items)
+        except NotExpressible as why:
+            first = next(x for x in items if id(x) in key.members)
+            jobs.append(Job(first.order, first.place, failing(str(why)), (obj.name,)))
+            continue
+        jobs.extend(_writing_job(e, obj, writing) for writing in found)
+    return jobs
+
+
+def _writing_job(e: Emission, obj: TileObject, writing: Writing) -> Job:
+    first = min(writing.stores, key=lambda x: x.order)
+    values = [x.value for x in writing.stores]
+
+    def run() -> None:
+        emit_tiles.tile_step(e, obj, writing.tiles, values, e.origin(first.place, writing.stores), first)
+
+    return Job(first.order, first.place, run, (obj.name,), lambda: e.hold(obj.name, values))
 
 
 def row_jobs(e: Emission, items: list[Any]) -> list[Job]:

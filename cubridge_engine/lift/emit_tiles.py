@@ -14,7 +14,7 @@ from ..ir.simplify import simplify
 from . import addresses, exchanges, linear
 from .addresses import MemoryError_
 from .rewrite import NotExpressible
-from .shape_types import Contraction, Element, Row, Tile, look
+from .shape_types import Contraction, Element, Row, Tile, look, unrounded
 from .state import Emission, TileObject
 from .trace import Assign, MemoryStore
 from .values import Node, Value
@@ -54,6 +54,9 @@ def tile_step(e: Emission, obj: TileObject, tiles: list[Tile], values: list[Valu
             e.tiles.add(op.dst)
         elif isinstance(op, Score | Mask):
             obj.name = op.tile
+        if isinstance(op, Map) and op.role == "exp":
+            # The product rounds what it takes (Mma.rounds_a): a weight before its rounding is the same weight.
+            values = [*values, *(unrounded(look(v)) for v in values)]
     e.hold(obj.name, values)
     if first is None:
         raise NotExpressible("a tile without values")

@@ -117,10 +117,18 @@ def _binary(m: Machine, syn: Syn, scope: Scope) -> Value:
         decided = boolean(m, a)
         if isinstance(decided, bool) and decided == (syn.op == "||"):
             return decided
-        return logical(
-            m, "and" if syn.op == "&&" else "or", decided, boolean(m, evaluate(m, child(syn, "right"), scope))
-        )
+        right = _guarded(m, decided if syn.op == "&&" else negate(m, decided), child(syn, "right"), scope)
+        return logical(m, "and" if syn.op == "&&" else "or", decided, boolean(m, right))
     return unsigned.binary(m, syn, a, evaluate(m, child(syn, "right"), scope), scope)
+
+
+def _guarded(m: Machine, holds: Value, syn: Syn, scope: Scope) -> Value:
+    """The value of what is evaluated only where a condition holds."""
+    m.observer.guards.append(holds)
+    try:
+        return evaluate(m, syn, scope)
+    finally:
+        m.observer.guards.pop()
 
 
 def _unary(m: Machine, syn: Syn, scope: Scope) -> Value:
@@ -140,8 +148,10 @@ def _conditional(m: Machine, syn: Syn, scope: Scope) -> Value:
     condition = boolean(m, evaluate(m, child(syn, "condition"), scope))
     if isinstance(condition, bool):
         return evaluate(m, child(syn, "consequence" if condition else "alternative"), scope)
-    a = evaluate(m, child(syn, "consequence"), scope)
-    b = evaluate(m, child(syn, "alternative"), scope)
+    a, b = (
+        _guarded(m, holds, child(syn, side), scope)
+        for holds, side in ((condition, "consequence"), (negate(m, condition), "alternative"))
+    )
     if "float" in (value_kind(a), value_kind(b)):
         a, b = to_type(m, a, TYPES["float"]), to_type(m, b, TYPES["float"])
     return m.select(condition, a, b)

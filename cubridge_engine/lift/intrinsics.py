@@ -52,27 +52,32 @@ def _fma(m: Machine, a: list[Value]) -> Value:
 
 def _barrier(m: Machine, a: list[Value]) -> Value:
     m.record(Sync(m.next_order(), m.place(), "barrier"))
+    m.observer.meeting(m, "cta")
     return None
 
 
 def _warp_barrier(m: Machine, a: list[Value]) -> Value:
     m.record(Sync(m.next_order(), m.place(), "barrier", scope="warp"))
+    m.observer.meeting(m, "warp")
     return None
 
 
 def _shuffle_xor(m: Machine, a: list[Value]) -> Value:
+    m.observer.shuffle(m, a[0])
     if not isinstance(a[2], int):
         raise NotUnderstood("a shuffle whose lane mask is not constant")
     return m.store.node("shfl", (a[1],), ("xor", a[2]), value_kind(a[1]))
 
 
 def _shuffle_down(m: Machine, a: list[Value]) -> Value:
+    m.observer.shuffle(m, a[0])
     if not isinstance(a[2], int):
         raise NotUnderstood("a shuffle whose distance is not constant")
     return m.store.node("shfl", (a[1],), ("down", a[2]), value_kind(a[1]))
 
 
 def _shuffle(m: Machine, a: list[Value]) -> Value:
+    m.observer.shuffle(m, a[0])
     numbers = conditions.numbers(m.store, a[2])
     if numbers is None or (len(a) > 3 and a[3] != 32):
         raise NotUnderstood("a shuffle whose source lane is not known")

@@ -12,8 +12,9 @@ from ..diagnostics import Diagnostic, make
 from ..ir.anchors import Anchors
 from ..ir.nodes import For, If, Kernel, Op, Origin
 from ..source import SourceFile
-from . import lifting, select
+from . import budget, lifting, select
 from .coverage import Coverage
+from .observed import Observed
 from .proposed import with_provenance
 
 
@@ -31,6 +32,7 @@ class Lifted:
     choices: tuple[str, ...] = ()  # names of all kernels of the file
     seconds: float = 0.0
     source: SourceFile | None = field(default=None, repr=False, compare=False)
+    observed: Observed = field(default_factory=Observed, repr=False, compare=False)  # what CuIR does not keep
 
     def ops_at(self, line: int) -> list[Op]:
         """The operations whose text (call site or callee) covers the 0-based `line`, outermost first."""
@@ -58,27 +60,36 @@ def lift(
     instantiation: Mapping[str, int | str] | None = None,
     remember: bool = True,
     anchors: bool = True,
+    budget_s: float = budget.DEFAULT_S,
 ) -> Lifted:
     """Read the kernel named `kernel` (or the first that looks like attention) of `source` into CuIR.
 
     `instantiation` gives template parameters by name; missing ones come from explicit instantiations, launches or
     defaults. `remember`: keep the result, and the source with it, for the next call with the same text. `anchors`: look
-    for the places that lowering needs; who only reads can do without, and waits an eighth less.
+    for the places that lowering needs; who only reads can do without, and waits an eighth less. A kernel that takes
+    longer than `budget_s` seconds of this thread's work is refused (CB129).
     """
-    key = (source.path, source.data, source.clean, kernel, tuple(sorted((instantiation or {}).items())), anchors)
+    read_along = tuple(header.source.data for header in source.headers)
+    given = tuple(sorted((instantiation or {}).items()))
+    key = (source.path, source.data, source.clean, read_along, kernel, given, anchors)
     if key in _CACHE:
         return _CACHE[key]
     start = time.perf_counter()
     names = tuple(k.name for k in source.kernels())
     best: Lifted | None = None
     for name in [kernel] if kernel else names:
-        result = _guarded(source, name, instantiation or {}, names, anchors)
+        result = _guarded(source, name, instantiation or {}, names, anchors, budget_s)
         if best is None or result.coverage.score > best.coverage.score:
             best = result
         if result.coverage.complete or time.perf_counter() - start > _PATIENCE:
             break
     if best is None:
         best = Lifted(None, Anchors(), Coverage(), (make("CB120", source.span_of(0, 0)),), "no kernel found", names)
+    if source.missing and not best.coverage.complete:
+        lost = ", ".join(item.message.split('"')[1] for item in source.missing if '"' in item.message)
+        best = dataclasses.replace(
+            best, diagnostics=(*best.diagnostics, *source.missing), summary=f"{best.summary}; without the header {lost}"
+        )
     result = dataclasses.replace(best, seconds=time.perf_counter() - start, source=source)
     while remember and len(_CACHE) >= _CACHE_SIZE:
         del _CACHE[next(iter(_CACHE))]
@@ -93,11 +104,20 @@ _PATIENCE = 10.0  # seconds after which no further kernel of a file is tried; `k
 
 
 def _guarded(
-    source: SourceFile, name: str, given: Mapping[str, int | str], names: tuple[str, ...], anchors: bool
+    source: SourceFile,
+    name: str,
+    given: Mapping[str, int | str],
+    names: tuple[str, ...],
+    anchors: bool,
+    budget_s: float,
 ) -> Lifted:
     """`_lift_one`, with a failure of the lifter itself as a diagnostic: reading never raises."""
     try:
-        return _lift_one(source, name, given, names, anchors)
+        with budget.limited(budget_s):
+            return _lift_one(source, name, given, names, anchors)
+    except budget.OutOfTime:
+        found = make("CB129", source.span_of(0, 0), name=name, seconds=budget_s)
+        return Lifted(None, Anchors(), Coverage(), (found,), f"{name}: not read to its end", names)
     except Exception as error:  # the boundary of the room: any text may arrive here
         found = make("CB127", source.span_of(0, 0), name=name, why=f"{type(error).__name__}: {error}")
         return Lifted(None, Anchors(), Coverage(), (found,), f"{name}: could not be read", names)
@@ -125,7 +145,15 @@ def _lift_one(
         result = lifting.lift_kernel(source, chosen, threads, block, anchors)
         if best is None or result.coverage.score > best.coverage.score:
             read = _with_marks(result.kernel, source)
-            best = Lifted(read, result.anchors, result.coverage, result.diagnostics, result.summary, names)
+            best = Lifted(
+                read,
+                result.anchors,
+                result.coverage,
+                result.diagnostics,
+                result.summary,
+                names,
+                observed=result.observed,
+            )
         if result.coverage.complete or not result.exponential:
             break  # without an exponential it is no attention for any block size
     assert best is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,7 +12,19 @@ from ..ir.anchors import Anchors
 from ..ir.expr import Var
 from ..ir.nodes import GridMap, Kernel, Let, Op, Origin
 from ..source import SourceFile
-from . import addresses, anchors_find, causes, emit, liveness, map_lengths, map_unknowns, roles, units
+from . import (
+    addresses,
+    anchors_find,
+    causes,
+    emit,
+    liveness,
+    map_lengths,
+    map_unknowns,
+    parameters,
+    roles,
+    shared_states,
+    units,
+)
 from .addresses import MemoryError_
 from .coverage import Coverage
 from .kernel_run import run_kernel
@@ -20,8 +32,9 @@ from .loops import uses
 from .machine import Machine
 from .memory import Memory
 from .objects import name_things, outputs
+from .observed import Observed, observed
 from .problem import Problem, Reader, wave_limits
-from .queries import all_nodes, find_flags, param_names
+from .queries import all_nodes, find_flags
 from .report import grid_map, make_param, measure, report, summary, tensor_strides
 from .rewrite import NotExpressible, Writer
 from .select import Chosen, definition_of
@@ -42,6 +55,7 @@ class Result:
     diagnostics: tuple[Diagnostic, ...]
     summary: str
     exponential: bool = True  # False: the kernel computes none
+    observed: Observed = field(default_factory=Observed)
 
 
 def lift_kernel(
@@ -63,19 +77,20 @@ def lift_kernel(
     mem = Memory(store, m.trace, store.threads, m.param_sizes)
     loop = kv_loop(m, mem)
     learn_direct(m, mem)
+    regions = shared_states.find(m, mem, loop)
     shapes = Shapes(store, mem, loop, {})
     for event in addresses.events_of(m.trace.items):
         if isinstance(event, Loop):
             shapes.carried.update({c.node: c for c in event.carried})
     problem = Problem()
-    names = param_names(definition)
+    names = parameters.names(m.parameters)
     names |= map_unknowns.map_names(names)
     flags = find_flags(m)
     writer = Writer(store, problem, names, flags)
     writer.int_params = {
         names[n.data]: "int" for n in all_nodes(m) if n.op == "param" and n.kind == "int" and n.data not in flags
     }
-    e = Emission(m, source, mem, shapes, problem, writer, loop)
+    e = Emission(m, source, mem, shapes, problem, writer, loop, regions=regions)
     found = contractions(e)
     diagnostics: list[Diagnostic] = []
     grid: GridMap | None = None
@@ -100,13 +115,14 @@ def lift_kernel(
             tuple(diagnostics),
             f"{chosen.name}: not recognised as attention ({coverage.sentence()})",
             any(n.op in ("exp", "exp2") for n in all_nodes(m)),
+            observed(m),
         )
     unit, scales = units.exp_unit(body)
     for name, role in scales.items():
         position = next((p for p, n in names.items() if n == name), None)
         if position is not None:
             problem.roles.setdefault(position, role)
-    params = tuple(make_param(e, definition, names, at, flags) for at in range(len(definition.params)))
+    params = tuple(make_param(e, p, flags) for p in m.parameters)
     kernel = Kernel(
         chosen.name,
         params,
@@ -124,7 +140,8 @@ def lift_kernel(
         Origin(source.span(chosen.node.node)),
     )
     anchors = anchors_find.find(e, chosen, definition, kernel) if with_anchors else Anchors()
-    return Result(kernel, anchors, coverage, tuple(diagnostics), summary(kernel, coverage))
+    text = summary(kernel, coverage)
+    return Result(kernel, anchors, coverage, tuple(diagnostics), text, observed=observed(m))
 
 
 # ---- finding things

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import dispatch, once, reinterpreted, rotation
+from . import dispatch, once, places, reinterpreted, rotation
 from .machine import Machine, Scope, tracked, value_kind
 from .syntax import Syn
 from .trace import Carried, Loop
@@ -158,14 +158,17 @@ def _increment(m: Machine, step: _Step) -> Value | None:
 def _condition(
     m: Machine, condition: Syn, scope: Scope, steps: dict[tuple[int, int], _Step]
 ) -> tuple[_Step, str, Syn, Syn]:
-    """The loop variable, the comparison with it on the left, and the bound's syntax."""
+    """The loop variable, the comparison with it on the left, the bound's syntax, and that of the variable: its name, or
+    a sum of it and something else.
+    """
     while condition.type == "parenthesized_expression":
         condition = condition.kids[0]
     left, right = condition.get("left"), condition.get("right")
     if condition.type != "binary_expression" or left is None or right is None or condition.op not in _MIRRORED:
         raise NotUnderstood("a loop condition that is no comparison")
     for side, other, op in ((left, right, condition.op), (right, left, _MIRRORED[condition.op])):
-        found = scope.find(side.text) if side.type == "identifier" else None
+        name = side.get("left") if side.type == "binary_expression" and side.op == "+" else side
+        found = scope.find(name.text) if name is not None and name.type == "identifier" else None
         if isinstance(found, Cells) and (found.oid, 0) in steps:
             return steps[(found.oid, 0)], op, other, side
     raise NotUnderstood("a loop condition without a counter")
@@ -180,11 +183,15 @@ def _execute(
     steps: dict[tuple[int, int], _Step],
 ) -> None:
     counter, op, bound_syn, name = _condition(m, condition, body.scope, steps)
+    ahead = name.get("right") if name.type == "binary_expression" else None  # ``t + n <= end``
+    name = places.child(name, "left") if ahead is not None else name
     step = _increment(m, counter)
     if not isinstance(step, int) or step == 0:
         raise NotUnderstood("a loop whose counter does not move by a constant")
     lo = counter.before
     bound = dispatch.evaluate(m, bound_syn, body.scope)
+    if ahead is not None:
+        bound = m.store.add(bound, dispatch.evaluate(m, ahead, body.scope), -1)
     if op == "<=":
         bound = m.store.add(bound, 1)
     elif op == ">=":
@@ -214,10 +221,12 @@ def _execute(
             cells.values[index] = node
     outer, first_epoch = m.items, m.epoch
     m.items = loop.items
+    m.observer.mark(m, "loop")
     try:
         body.run(m)
     finally:
         m.items = outer
+        m.observer.mark(m, "close")
     loop.epochs = (first_epoch, m.epoch)
     for carried in loop.carried:
         carried.after = carried.cells.values[carried.index]

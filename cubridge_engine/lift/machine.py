@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..source import Function, SourceFile
-from . import macro_definitions
+from . import budget, macro_definitions
 from .in_flight import InFlight
+from .observed import Observer
 from .syntax import Syn, convert, parse_fragment
 from .trace import Assign, Event, Place, Trace, Unknown
 from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Record, Store, Value, is_uniform, same
@@ -101,13 +102,15 @@ class Definition:
     @cached_property
     def result(self) -> Syn | None:
         """The declared type of what it returns."""
-        return convert_child(self.function.node, "type", self.data)
+        return convert_child(self.function.node, "type", self.data, self.at)
 
     @cached_property
     def template(self) -> list[Syn]:
         """Its template parameters."""
         template = self.function.template
-        return [] if template is None else _template_parameters(convert_child(template, "parameters", self.data))
+        return (
+            [] if template is None else _template_parameters(convert_child(template, "parameters", self.data, self.at))
+        )
 
 
 # Several machines run for one lift, each on the same functions.
@@ -144,6 +147,8 @@ class Machine:
         self.path: list[Value] = []  # all conditions that hold here, uniform ones too
         self.logs: list[dict[tuple[int, int], tuple[Cells, int, Value]]] = []
         self.silent = 0  # > 0: events are not recorded (a rehearsal, or inside a divergent branch)
+        self.unset: dict[int, Value] = {}  # elements that nothing has set where this condition does not hold (tails)
+        self.taking_part = 0  # > 0: only some threads are here; variables made after that one are their own
         self.rehearsal = False
         self.thorough = False  # a rehearsal that runs inner loops to their end
         self.order = 0
@@ -152,13 +157,14 @@ class Machine:
         self.steps = 0
         self.statement: Syn | None = None
         self.shared_top = 0
-        self.shared_declared: dict[tuple[int, int], Ptr] = {}
+        self.shared_declared: dict[tuple[int, int, int], Ptr] = {}  # by place, and by syntax: a header is one place
         self.shared_values: list[tuple[Value, Value]] = []
         self.globals = Scope(None)
         self.constants: dict[str, tuple[list[Syn], Syn, Syn]] = {}  # name -> template parameters, declaration, value
         self.aliases: dict[str, tuple[list[Syn], Syn]] = {}
         self.functions: dict[str, list[Definition]] = {}
-        self.param_sizes: dict[int, int] = {}  # element size of pointer parameters, by position
+        self.parameters: list[Any] = []  # of the kernel, by parameters.Parameter
+        self.param_sizes: dict[int, int] = {}  # element size of pointer parameters, by number
         self.snapshots: dict[tuple[int, int], dict[str, Value]] = {}  # statement of the kernel -> visible scalars
         self.snapshots_again: dict[tuple[int, int], dict[str, Value]] = {}  # the same, the second time
         self.noted: dict[tuple[int, int], Value] = {}  # expression of the kernel -> its first value
@@ -170,6 +176,7 @@ class Machine:
         self.stop_at: tuple[int, int] | None = None  # loop before which a what-if run ends
         self.expanding = 0  # macro expansions in progress
         self.in_flight = InFlight()
+        self.observer = Observer()
         self.macro_cache: dict[tuple[str, str], Syn | None] = {}
         self.see(np.arange(threads, dtype=np.int64) if roles is None else roles.consumer)
         self._read_file()
@@ -192,26 +199,33 @@ class Machine:
             known = {n: [Definition(f, self.source.clean) for f in found] for n, found in functions}
             for function, data, at in macro_definitions.definitions(self.source):
                 known.setdefault(function.name, []).append(Definition(function, data, at))
+            for header in self.source.headers:
+                for name, several in header.source.functions().items():
+                    known.setdefault(name, []).extend(Definition(f, header.source.clean, header.at) for f in several)
+                for function, data, _ in macro_definitions.definitions(header.source):
+                    known.setdefault(function.name, []).append(Definition(function, data, header.at))
             _DEFINITIONS[self.source] = known
         self.functions = {name: list(found) for name, found in _DEFINITIONS[self.source].items()}
+        for header in self.source.headers:
+            self._read_declarations(header.source.root, header.source.clean, header.at)
         self._read_declarations(self.source.root, self.source.clean)
 
-    def _read_declarations(self, root: Any, data: bytes) -> None:
+    def _read_declarations(self, root: Any, data: bytes, at: tuple[int, int] | None = None) -> None:
         for child in root.named_children:
             if child.type in ("namespace_definition", "linkage_specification", "declaration_list"):
                 body = child.child_by_field_name("body") if child.type != "declaration_list" else child
                 if body is not None:
-                    self._read_declarations(body, data)
+                    self._read_declarations(body, data, at)
                 continue
             template: list[Syn] = []
             if child.type == "template_declaration":
-                template = _template_parameters(convert_child(child, "parameters", data))
+                template = _template_parameters(convert_child(child, "parameters", data, at))
                 inner = [c for c in child.named_children if c.type in ("declaration", "alias_declaration")]
                 if not inner:
                     continue
                 child = inner[0]
             if child.type in ("declaration", "alias_declaration", "type_definition", "enum_specifier"):
-                self.read_declaration(convert(child, data), template)
+                self.read_declaration(convert(child, data, at=at), template)
 
     def read_declaration(self, syn: Syn, template: list[Syn]) -> None:
         """Remember a file-level constant or type name; it is evaluated when used."""
@@ -251,6 +265,7 @@ class Machine:
     def tick(self) -> None:
         """Count a step."""
         self.steps += 1
+        budget.spend()
         if self.steps > DEFAULT_BUDGET:
             raise OutOfBudget
 
@@ -291,8 +306,8 @@ class Machine:
         self.oid += 1
         return Cells(self.oid, name, ctype, dims, start)
 
-    def write(self, cells: Cells, index: int, value: Value) -> None:
-        """Assign an element, remembering the old value for branches that are being merged."""
+    def write(self, cells: Cells, index: int, value: Value, place: Place | None = None) -> None:
+        """Assign an element (here, or at `place`), remembering the old value for branches that are being merged."""
         if not 0 <= index < len(cells.values):
             raise NotUnderstood(f"an element of {cells.name} that does not exist")
         if self.logs:
@@ -300,8 +315,8 @@ class Machine:
         if tracked(cells, value) and not self.rehearsal:
             node = self.store.fresh("ver", (value,), (cells.oid, index), value_kind(value), is_uniform(value))
             cells.values[index] = node
-            if not self.silent:
-                self.items.append(Assign(self.next_order(), self.place(), cells, index, value, node))
+            if not self.silent or cells.oid > self.taking_part > 0:
+                self.items.append(Assign(self.next_order(), place or self.place(), cells, index, value, node))
         else:
             cells.values[index] = value
 
@@ -337,7 +352,7 @@ class Machine:
             if divergent and tracked(cells, value) and not self.rehearsal:
                 node = self.store.fresh("ver", (value,), key, value_kind(value), is_uniform(value))
                 cells.values[index] = node
-                if not self.silent:
+                if not self.silent or cells.oid > self.taking_part > 0:
                     self.items.append(Assign(self.next_order(), self.place(), cells, index, value, node, inner))
             elif not divergent and tracked(cells, value) and not self.rehearsal and not same(a, b):
                 cells.values[index] = self.store.fresh(
@@ -466,10 +481,10 @@ def value_kind(value: Value) -> str:
     return "pointer" if isinstance(value, Ptr) else "other"
 
 
-def convert_child(node: Any, name: str, data: bytes) -> Syn | None:
+def convert_child(node: Any, name: str, data: bytes, at: tuple[int, int] | None = None) -> Syn | None:
     """The converted child of that field name."""
     child = node.child_by_field_name(name)
-    return convert(child, data) if child is not None else None
+    return convert(child, data, at=at) if child is not None else None
 
 
 def _template_parameters(syn: Syn | None) -> list[Syn]:

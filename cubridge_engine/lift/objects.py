@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from . import addresses, exchanges
-from .addresses import MemoryError_
+from . import addresses, exchanges, shared_states, shared_tiles
 from .emit_tiles import store_parts
 from .shape_types import Row, Tile, look
 from .state import Emission, TileObject
-from .trace import Assign, Loop, MemoryStore
+from .trace import Assign, Loop
 from .values import Node, Value
 
 
@@ -50,11 +49,13 @@ def name_things(e: Emission) -> None:
         if role is not None:
             e.buffer_names[id(buffer)] = f"{role.upper()}s"
     e.used_names |= {"m", "l", *e.writer.param_names.values()}
+    shared_states.rows_as_variables(e)
     find_objects(e)
     for event in addresses.events_of(e.machine.trace.items):
         if isinstance(event, Loop) and event is e.kv_loop:
             for carried in event.carried:
                 name_state(e, carried)
+    shared_tiles.name_states(e)
 
 
 def find_objects(e: Emission) -> None:
@@ -70,51 +71,7 @@ def find_objects(e: Emission) -> None:
     for (axis, key), tiles in coordinates.items():
         if key not in rows and covers(tiles, p.Br * (p.Bc if axis == "j" else p.Dv)):
             e.objects[key] = TileObject(key, axis, "S" if axis == "j" else "O", tiles)
-    shared_objects(e)
-
-
-def shared_objects(e: Emission) -> None:
-    """Tiles that threads store to shared memory: grouped by the addresses they cover."""
-    regions: list[tuple[int, int, str, list[tuple[MemoryStore, Tile]]]] = []
-    for event in e.memory.other_stores:
-        info = e.shapes.info(event.value)
-        if not isinstance(info, Tile):
-            continue
-        try:
-            numbers, uniform = addresses.split_uniform(e.machine.store, event.ptr.offset)
-        except MemoryError_:
-            continue
-        if uniform != 0:
-            continue
-        low, high = int(numbers.min()), int(numbers.max()) + event.size
-        joined = [(event, info)]
-        rest: list[tuple[int, int, str, list[tuple[MemoryStore, Tile]]]] = []
-        for r in regions:
-            if r[2] == info.axis and r[0] < high and low < r[1]:
-                low, high, joined = min(low, r[0]), max(high, r[1]), [*r[3], *joined]
-            else:
-                rest.append(r)
-        regions = [*rest, (low, high, info.axis, joined)]
-    for low, high, axis, members in regions:
-        cells = {id(event): (_address_key(e, event)) for event, _ in members}
-        tiles = {cells[id(event)]: info for event, info in members}
-        if covers(tiles, e.problem.Br * (e.problem.Bc if axis == "j" else e.problem.Dv)):
-            key = ("shared", frozenset(cells), _Mapping(cells), low, high)
-            e.objects[key] = TileObject(key, axis, "S" if axis == "j" else "O", dict(tiles))
-
-
-class _Mapping(dict[int, Any]):
-    """A dict that can be part of a key: compared by identity."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-
-def _address_key(e: Emission, event: MemoryStore) -> bytes:
-    return addresses.split_uniform(e.machine.store, event.ptr.offset)[0].tobytes()
+    shared_tiles.find_objects(e, covers)
 
 
 def covers(tiles: dict[Any, Tile], count: int) -> bool:

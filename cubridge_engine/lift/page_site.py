@@ -40,6 +40,8 @@ class _Way:
 
 def page_site(f: Finder) -> PageSite | None:
     """What to change, or None when the text has a use that pages would leave wrong."""
+    if any("." in p.name for p in f.kernel.params):
+        return None  # strides that are members of a struct are not followed through calls
     strides = {role: f.kernel.tensors.get(role, ()) for role in ("k", "v")}
     names = {p.name: parameter_name(f.definition.params[p.position]) for p in f.kernel.params}
     pairs: dict[str, str] = {}
@@ -98,7 +100,7 @@ def _into(f: Finder, way: _Way, function: str, call: Syn, arguments: Syn, node: 
     named = callee.get("name") if callee is not None and callee.type == "template_function" else callee
     place = next((n for n, kid in enumerate(arguments.kids) if kid.start == node.start and kid.end == node.end), None)
     known = f.e.machine.functions.get(named.text, []) if named is not None and named.type == "identifier" else []
-    if place is None or named is None or len(known) != 1 or place >= len(known[0].params):
+    if place is None or named is None or len(known) != 1 or place >= len(known[0].params) or known[0].at is not None:
         raise _Unclear
     key = (call.start, call.end)
     way.calls.setdefault(key, (named.text, function, named, arguments, {}))[4][place] = node.text

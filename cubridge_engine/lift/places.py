@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
-from . import dispatch, reinterpreted, structs
+import numpy as np
+
+from . import conditions, dispatch, reinterpreted, structs, tails
 from .arithmetic import as_int, boolean, scale_of
 from .ctypes_table import OTHER, TYPES, VECTORS, named, stars
 from .machine import Machine, Scope
 from .syntax import Syn
 from .trace import MemoryStore
-from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Value
+from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Value, walk
 
 
 def place(m: Machine, syn: Syn, scope: Scope) -> tuple[Ptr, str | None]:
@@ -77,13 +79,17 @@ def load(m: Machine, ptr: Ptr, field: str | None = None) -> Value:
         if not isinstance(ptr.offset, int) or not 0 <= ptr.offset < len(cells.values):
             raise NotUnderstood(f"an index of {cells.name} that depends on the thread or lies outside")
         value: Value = reinterpreted.load(m, ptr)
+        if m.unset:
+            tails.check_read(m, value)
     else:
         kind = kind_of(ptr.ctype)
         op = "gload" if ptr.space == "global" else "sload"
         data = (
             (ptr.root, ptr.ctype.size, ptr.ctype.name) if op == "gload" else (m.epoch, ptr.ctype.size, ptr.ctype.name)
         )
-        value = m.store.node(op, (ptr.offset,), data, kind)
+        m.observer.access(m, ptr.space, ptr.root, ptr.offset, ptr.ctype.size, False)
+        offset = folded(m, ptr).offset if op == "sload" else ptr.offset
+        value = m.store.node(op, (offset,), data, kind)
     return value if field is None else component(m, value, field)
 
 
@@ -153,6 +159,8 @@ def to_type(m: Machine, value: Value, ctype: CType) -> Value:
         return value
     if ctype.kind in ("float", "half", "bf16"):
         if isinstance(value, bool | int):
+            if abs(value) >> 128:  # a loop that never ends leaves any number of digits
+                raise NotUnderstood("a number that no float holds")
             value = float(value)
         elif isinstance(value, Poly) or (isinstance(value, Node) and value.kind in ("int", "bool")):
             value = m.store.node("float", (value,))
@@ -234,4 +242,38 @@ def record_store(m: Machine, target: Ptr, value: Value) -> None:
     if m.rehearsal:
         return
     size = target.ctype.size if not target.ctype.pointer else 8
+    m.observer.access(m, target.space, target.root, target.offset, size, True)
+    if target.space == "shared":
+        target = folded(m, target)
+        value = _kept(m, target, value)
     m.items.append(MemoryStore(m.next_order(), m.place(), target, size, value, tuple(m.predicates), m.epoch))
+
+
+def _kept(m: Machine, target: Ptr, value: Value) -> Value:
+    """A computed value stored where a symbol decides: the old one stays elsewhere. Copies keep their condition."""
+    if value == 0 or any(n.op == "gload" for n in walk([value])):
+        return value
+    for p in reversed(m.predicates):
+        if conditions.per_thread(m.store, p) is None:
+            data = (m.epoch - 1, target.ctype.size, target.ctype.name)
+            value = m.select(p, value, m.store.node("sload", (target.offset,), data, kind_of(target.ctype)))
+    return value
+
+
+def folded(m: Machine, ptr: Ptr) -> Ptr:
+    """A shared address under ``if (thread < n)``: threads that take no part are given the address of one that does,
+    since what they would find at their own is nothing that the kernel ever reads.
+    """
+    active = np.ones(m.store.threads, dtype=bool)
+    for p in m.predicates:
+        known = conditions.per_thread(m.store, p)
+        if known is not None:
+            active &= known
+    if not isinstance(ptr.offset, Poly) or active.all() or not active.any():
+        return ptr
+    ids = np.flatnonzero(active)
+    own = np.searchsorted(ids, np.arange(m.store.threads), side="right") - 1
+    first_ones = len(ids) == ids[-1] + 1  # the first n threads: the others take turns
+    stand_in = ids[np.arange(m.store.threads) % len(ids) if first_ones else np.maximum(own, 0)]
+    terms = {k: c if isinstance(c, int) else c[stand_in] for k, c in ptr.offset.terms.items()}
+    return Ptr(ptr.space, ptr.root, m.store.lower(terms), ptr.ctype, ptr.dims)

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from . import addresses
-from .kernel_run import parameter_name
 from .machine import Machine
 from .values import Node, Poly, Value, walk
-
-RESERVED = frozenset(["i", "j", "s", "b", "h", "hk", "q0", "kv0", "qt", "lane", "t", "m", "l", "bx", "by", "bz"]) | {
-    "Sq",
-    "Sk",
-    "H",
-    "Hkv",
-    "B",
-    "D",
-    "n_tiles",
-}
-
-
-def param_names(definition: Any) -> dict[int, str]:
-    """Names of the parameters by position; those that mean something in CuIR get a prefix."""
-    names: dict[int, str] = {}
-    for at, param in enumerate(definition.params):
-        name = parameter_name(param)
-        names[at] = f"p_{name}" if name in RESERVED else name
-    return names
-
 
 _FOUND: WeakKeyDictionary[Machine, tuple[int, list[Node]]] = WeakKeyDictionary()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..diagnostics import Diagnostic, make
+from ..diagnostics import Diagnostic, Related, make
 from ..ir.expr import Call, Const, Expr, Var
 from ..ir.nodes import GridMap, Kernel, Origin, Param
 from ..ir.simplify import simplify
 from ..source import SourceFile
 from . import addresses
 from .coverage import LANDMARKS, WEIGHT_LANDMARKS, Coverage, Landmark
-from .kernel_run import parameter_name
+from .parameters import Parameter
 from .problem import head_map
 from .queries import all_nodes
 from .select import Chosen
@@ -40,21 +40,19 @@ def grid_map(e: Emission, source: SourceFile, definition: Any) -> GridMap:
     return GridMap(q_tile, b, h, head_map(p), Origin(source.span_of(definition.body.start, definition.body.start + 1)))
 
 
-def make_param(e: Emission, definition: Any, names: dict[int, str], at: int, flags: set[int]) -> Param:
+def make_param(e: Emission, parameter: Parameter, flags: set[int]) -> Param:
     """A parameter with its role."""
-    syn = definition.params[at]
-    name = parameter_name(syn)
-    ctype = syn.text.rpartition(name)[0].strip() if name else syn.text
-    role = e.problem.roles.get(at)
+    number = parameter.number
+    role = e.problem.roles.get(number)
     if role is None:
         used = {n.data for n in all_nodes(e.machine) if n.op == "param"}
-        if at in e.writer.operand_strides:
-            role = f"operand:{names[at]}"
-        elif at in flags:
+        if number in e.writer.operand_strides:
+            role = f"operand:{parameter.shown}"
+        elif number in flags:
             role = "flag"
         else:
-            role = "scalar" if at in used else "unused"
-    return Param(names[at], " ".join(ctype.split()), role, at, Origin(e.source.span_of(syn.start, syn.end)))
+            role = "scalar" if number in used else "unused"
+    return Param(parameter.shown, parameter.ctype, role, parameter.position, Origin(e.source.span_of(*parameter.span)))
 
 
 def tensor_strides(e: Emission) -> dict[str, tuple[Expr, ...]]:
@@ -94,7 +92,8 @@ def report(e: Emission, chosen: Chosen, coverage: Coverage, threads: int) -> lis
         at = place.callee or place.site
         if (at[0], why) not in seen:
             seen.add((at[0], why))
-            found.append(make("CB123", e.source.span_of(*at), why=why))
+            called = (Related(e.source.span_of(*place.site), "called here"),) if place.callee is not None else ()
+            found.append(make("CB123", e.source.span_of(*at), related=called, why=why))
     span = e.source.span_of(*name_range(e, chosen))
     if coverage.found < 4:
         found.insert(0, make("CB122", span, name=chosen.name, missing=", ".join(coverage.missing)))

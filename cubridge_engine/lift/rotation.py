@@ -128,7 +128,7 @@ def unrotated(
     Raises NotUnderstood.
     """
     first_half = {(c.oid, i): c.values[i] for c, i in states}
-    raw_before = weighing.raw_scores(m.items[mark:])
+    before = weighing.peeled_before(m.items[mark:])
     peeled = _peeled(m, mark, {c.oid for c, _ in states})
     for cells, index in states:
         node = m.store.fresh("phi", (), (loop.order, cells.oid, index), _kind(cells, cells.values[index]), False)
@@ -139,7 +139,7 @@ def unrotated(
     trip = m.store.add(loop.iv, -turn.step)  # the trip whose first half works on tile iv
     quiet = _half(m, rotation, turn, loop, trip, taken=False)
     first = _half(m, rotation, turn, loop, trip, taken=True)
-    starts = weighing.starts(m, loop, rotation, first_half, raw_before, first)
+    starts = weighing.starts(m, loop, rotation, first_half, before, first)
     if rotation.votes:
         weighing.redone(m, loop, rotation, quiet, first)
     _replace_start(m, loop, peeled, starts)
@@ -244,13 +244,13 @@ def _peeled(m: Machine, mark: int, states: set[int]) -> int:
     return start
 
 
-def _replace_start(m: Machine, loop: Loop, peeled: int, starts: dict[Key, float]) -> None:
+def _replace_start(m: Machine, loop: Loop, peeled: int, starts: dict[Key, weighing.Start]) -> None:
     """Instead of the peeled half: the values with which the loop does the same as that half."""
     del m.items[peeled:]
     for carried in loop.carried:
         start = starts.get((carried.cells.oid, carried.index))
         if start is not None:
-            m.write(carried.cells, carried.index, start)
+            m.write(carried.cells, carried.index, start.value, start.place)
             carried.before = carried.cells.values[carried.index]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,8 @@ def composed(snapshot: dict[str, Value], value: Value) -> str | None:
 
 def source_name(param: Any) -> str:
     """The parameter's name in the file."""
-    return param.name[2:] if param.name.startswith("p_") and param.name[2:] in _RESERVED else param.name
+    name = param.name[2:] if param.name.startswith("p_") and param.name[2:] in _RESERVED else param.name
+    return re.sub(r"\.(\d+)$", r"[\1]", name)
 
 
 _RESERVED = frozenset(

@@ -82,7 +82,10 @@ def _template(
         elif name not in bound:
             # A default may be written with the parameters before it: ``int DV = D``.
             earlier = [bound[calls.parameter_name(p)] for p in definition.template[:n]]
-            default = calls.bind_template(m, definition.template[: n + 1], earlier)
+            try:
+                default = calls.bind_template(m, definition.template[: n + 1], earlier)
+            except NotUnderstood:  # a constant of a header that is not there
+                default = {}
             if name in default:
                 bound[name] = default[name]
                 continue

@@ -147,4 +147,6 @@ def rounding_of(register: Value) -> str:
 
 def atom_of(shape: str) -> str:
     """The atom of a product of that PTX shape: those of 64 rows are of a warpgroup."""
+    if shape.startswith("wmma"):
+        return "wmma"
     return "wgmma" if shape.startswith("m64") else f"mma.{shape}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import addresses
+from . import addresses, budget
 from .addresses import Ints, MemoryError_
 from .memory import Memory
 from .shape_types import (
@@ -189,6 +189,8 @@ class Shapes:
         warp, lane = lanes - lanes % 32, lanes % 32
         i = rows[at // 2][warp + (lane // 4) * 4]
         c = columns[warp + (2 * (lane % 4) + at % 2) * 4]
+        if shape.startswith("wmma") and isinstance(left, Element):
+            rounds = ""  # its registers are packed here; what comes from memory of that type is not rounded
         return Tile(axis, i, c), left, right, used, rounds
 
     def _operands(self, a: list[Value], b: list[Value]) -> Any:
@@ -361,6 +363,7 @@ class Shapes:
         if value.uid in self._active:
             self._cut = True
             return None
+        budget.spend()
         self._active.add(value.uid)
         outer, self._cut = self._cut, False
         try:

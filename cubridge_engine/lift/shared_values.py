@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +16,20 @@ from .values import Store, Value
 Owner: TypeAlias = tuple[list[MemoryStore], Ints, Ints]
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What the trips of a loop leave at the addresses ``[low, low + len(element))``: for each byte which element of a
+    state, and whose. `entering` and `leaving` stand for the elements at the beginning of a trip and behind the loop.
+    """
+
+    low: int
+    epochs: tuple[int, int]
+    element: Ints
+    thread: Ints
+    entering: list[MemoryStore]
+    leaving: list[MemoryStore]
+
+
 class SharedValues:
     """`stores` are the stores of computed values, in program order; `trips` the epochs of each loop's one trip."""
 
@@ -23,6 +38,7 @@ class SharedValues:
         self.threads = threads
         self.stores = stores
         self.trips = trips
+        self.states: list[Left] = []
         self._owners: dict[int, tuple[Ints, Ints, int]] = {}
 
     def owner(self, address: Value, epoch: int) -> Owner | None:
@@ -44,9 +60,33 @@ class SharedValues:
         events, threads = event_at[where], thread_at[where]
         if int(events.min()) < 0:
             return None
+        stores = self.stores
+        for left in self.states:
+            stores, events, threads = self._state(left, epoch, numbers, (stores, events, threads))
         if self._carried(epoch, numbers, events):
             raise MemoryError_("a value that an earlier trip of the loop may have left in shared memory")
-        return self.stores, events, threads
+        return stores, events, threads
+
+    def _state(self, left: Left, epoch: int, numbers: Ints, found: Owner) -> Owner:
+        """`found`, with what it has from before a trip (or from the loop that is over) as elements of the state."""
+        stores, events, threads = found
+        first, last = left.epochs
+        where = numbers - left.low
+        mine = (where >= 0) & (where < len(left.element)) & (events < len(self.stores))
+        written = np.array([self.stores[at].epoch if at < len(self.stores) else last for at in events])
+        if first <= epoch < last:
+            mine &= written <= first
+        elif epoch >= last:
+            mine &= (written > first) & (written <= last)
+        else:
+            return found
+        if not mine.any():
+            return found
+        values = left.entering if epoch < last else left.leaving
+        events, threads = events.copy(), threads.copy()
+        events[mine] = len(stores) + left.element[where[mine]]
+        threads[mine] = left.thread[where[mine]]
+        return [*stores, *values], events, threads
 
     def _carried(self, epoch: int, numbers: Ints, events: Ints) -> bool:
         """True when a read inside a loop may find what an earlier trip has stored: its value is then not the one
@@ -55,7 +95,7 @@ class SharedValues:
         for first, last in self.trips:
             if not first <= epoch < last:
                 continue
-            early = numbers[[self.stores[int(at)].epoch <= first for at in events]]
+            early = numbers[[at < len(self.stores) and self.stores[int(at)].epoch <= first for at in events]]
             if not len(early):
                 continue
             for event in self.stores:

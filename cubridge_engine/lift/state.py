@@ -86,6 +86,7 @@ class Emission:
     lane_count: int = 1
     used: set[int] = field(default_factory=set[int])  # nodes that an event refers to
     written: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])  # node -> where it was made
+    regions: list[Any] = field(default_factory=list[Any])  # of shared memory that hold states (shared_states.Region)
     body_kv0: Value | None = None  # first key column of the tile inside the KV loop
 
     def origin(self, place: Place, events: Sequence[Any] = ()) -> Origin:
@@ -108,6 +109,8 @@ class Emission:
 
     def is_used(self, carried: Carried) -> bool:
         """True when a trip (or what follows the loop) reads what the trip before left in a variable."""
+        if carried.shared:
+            return True
         if not self.used:
             self.used.update(n.uid for n in all_nodes(self.machine))
         return carried.node.uid in self.used or getattr(carried.result, "uid", 0) in self.used

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, asm_macros, calls, conditions, dispatch, loops, machine, places, roles, structs, unsigned
-from .ctypes_table import TYPES
+from . import (
+    arithmetic,
+    asm_macros,
+    calls,
+    conditions,
+    declarations,
+    dispatch,
+    loops,
+    places,
+    roles,
+    structs,
+    tails,
+)
 from .machine import Machine, Scope, Stopped, value_kind
 from .syntax import Syn
 from .trace import Branch, Place
-from .values import Cells, CType, Function, Node, NotUnderstood, Ptr, Record, Value, is_uniform
+from .values import Cells, Function, Node, NotUnderstood, Ptr, Record, Value, is_uniform
 
 Signal = str | None
 _TERMINAL = frozenset({"return_statement", "continue_statement", "break_statement"})
-_MOST_ELEMENTS = 1 << 14  # of one dimension of a thread's own array
 _MOST_TRIPS = 4096
 _MOST_ENDLESS = 64  # of ``while (true)``: by then its end is decided, or never
-DYNAMIC_SHARED = 1 << 20  # address of the extern __shared__ array; static ones start at 0
 
 
 def execute(m: Machine, syn: Syn, scope: Scope) -> Signal:
@@ -72,6 +81,8 @@ def _variables(found: object) -> list[Cells]:
     """The variables behind a name: one, or the members of a record."""
     if isinstance(found, Record):
         return [cells for member in found.fields.values() for cells in _variables(member)]
+    if isinstance(found, structs.Records):
+        return [cells for item in found.items for cells in _variables(item)]
     usable = isinstance(found, Cells) and found.values and not isinstance(found.values[0], Function)
     return [found] if isinstance(found, Cells) and usable else []
 
@@ -106,8 +117,10 @@ def _compound(m: Machine, syn: Syn, scope: Scope) -> Signal:
 
 
 def _expression(m: Machine, syn: Syn, scope: Scope) -> Signal:
-    if syn.kids:
-        dispatch.evaluate(m, syn.kids[0], scope)
+    first = syn.kids[0] if syn.kids else None
+    declares = first is not None and first.type == "assignment_expression"
+    if first is not None and not (declares and declarations.declares_rows(m, first, scope)):
+        dispatch.evaluate(m, first, scope)
     return None
 
 
@@ -120,124 +133,6 @@ def _return(m: Machine, syn: Syn, scope: Scope) -> Signal:
         value = dispatch.evaluate(m, syn.kids[0], scope)
     calls.returned(m, value)
     return "return"
-
-
-# ---- declarations
-# -----------------------------------------------------------------------------------------------------
-
-
-def _declaration(m: Machine, syn: Syn, scope: Scope) -> Signal:
-    kind = syn.get("type")
-    if kind is None:
-        return None
-    shared = any(k.text == "__shared__" for k in syn.kids) or "__shared__" in syn.text.split("=")[0].split()
-    ctype = places.read_type(m, kind, scope)
-    for declarator in syn.lists.get("declarator", []):
-        _declare(m, declarator, ctype, scope, syn, shared)
-    return None
-
-
-def _declare(m: Machine, declarator: Syn, ctype: CType, scope: Scope, syn: Syn, shared: bool) -> None:
-    value = declarator.get("value") if declarator.type == "init_declarator" else None
-    inner = declarator.get("declarator") if declarator.type == "init_declarator" else declarator
-    dims: list[int] = []
-    reference = False
-    while inner is not None and inner.type not in ("identifier", "type_identifier"):
-        if inner.type == "array_declarator":
-            size = inner.get("size")
-            extent = dispatch.evaluate(m, size, scope) if size is not None else 0
-            if not isinstance(extent, int):
-                raise NotUnderstood("an array whose size is not constant")
-            dims.insert(0, extent)
-        elif inner.type == "pointer_declarator":
-            ctype = CType(ctype.name, ctype.size, ctype.kind, ctype.pointer + 1, ctype.signed)
-        elif inner.type == "reference_declarator":
-            reference = True
-        inner = inner.get("declarator") or next(
-            (k for k in reversed(inner.kids) if "declarator" in k.type or k.type == "identifier"), None
-        )
-    if inner is None:
-        raise NotUnderstood("a declaration without a name")
-    if shared:
-        scope.names[inner.text] = _shared(m, syn, inner, ctype, tuple(dims))
-        return
-    if reference and value is not None:
-        record = structs.record_at(m, value, scope)
-        scope.names[inner.text] = record if record is not None else places.place(m, value, scope)[0]
-        return
-    if structs.is_record(ctype) and not dims:
-        scope.names[inner.text] = structs.unknown(m, ctype)  # should its start value not be understood
-        scope.names[inner.text] = _record(m, ctype, value, scope, inner)
-        return
-    if not all(0 < d <= _MOST_ELEMENTS for d in dims):
-        raise NotUnderstood("an array without elements, or with very many")
-    cells = m.new_cells(inner.text, ctype, tuple(dims), inner.start)
-    scope.names[inner.text] = cells
-    if ctype.kind == "other" and not ctype.pointer and value is None:
-        raise NotUnderstood(f"a variable of type {ctype.name}")
-    if value is not None:
-        _initialise(m, cells, value, scope)
-
-
-def _record(m: Machine, ctype: CType, value: Syn | None, scope: Scope, name: Syn) -> Record:
-    """A variable of a struct type."""
-    if value is not None and value.type not in ("initializer_list", "argument_list"):
-        given = dispatch.evaluate(m, value, scope)
-        if not isinstance(given, Record):
-            raise NotUnderstood(f"a start value of {name.text} that is no {ctype.name}")
-        return machine.copied(m, given)
-    values = [dispatch.evaluate(m, k, scope) for k in value.kids] if value is not None else []
-    if len(values) == 1 and isinstance(values[0], Record) and values[0].ctype == ctype:
-        return machine.copied(m, values[0])
-    return structs.build(m, ctype, values, name.text, name.start)
-
-
-def _shared(m: Machine, syn: Syn, name: Syn, ctype: CType, dims: tuple[int, ...]) -> Ptr:
-    key = (name.start, name.end)
-    if key not in m.shared_declared:
-        if "extern" in syn.text.split("__shared__")[0]:
-            m.shared_declared[key] = Ptr("shared", None, DYNAMIC_SHARED, ctype, dims or (0,))
-        else:
-            size = ctype.size
-            for d in dims:
-                size *= d
-            m.shared_declared[key] = Ptr("shared", None, m.shared_top, ctype, dims)
-            m.shared_top += (size + 127) // 128 * 128
-    return m.shared_declared[key]
-
-
-def _initialise(m: Machine, cells: Cells, value: Syn, scope: Scope) -> None:
-    if value.type in ("initializer_list", "argument_list"):
-        flat = _flatten(value)
-        if value.type == "argument_list" and len(flat) > 1:
-            m.write(cells, 0, calls.construct(m, cells.ctype, [dispatch.evaluate(m, k, scope) for k in flat]))
-            return
-        for at in range(len(cells.values)):
-            item: Value = dispatch.evaluate(m, flat[at], scope) if at < len(flat) else 0
-            m.write(cells, at, places.to_type(m, item, cells.ctype))
-        return
-    result = dispatch.evaluate(m, value, scope)
-    if cells.ctype.kind == "float" and not cells.ctype.pointer:
-        unsigned.refuse_wrapped(m, value, result, scope)
-    if cells.ctype.kind == "auto" and not cells.ctype.pointer:
-        kind = "float" if machine.value_kind(result) == "float" else "int"
-        cells.ctype = result.ctype if isinstance(result, Ptr) else TYPES[kind]
-        m.write(cells, 0, result)
-        return
-    if cells.dims and isinstance(result, Ptr):
-        raise NotUnderstood("copy of an array")
-    m.write(cells, 0, places.to_type(m, result, cells.ctype))
-
-
-def _flatten(value: Syn) -> list[Syn]:
-    return [x for kid in value.kids for x in (_flatten(kid) if kid.type == "initializer_list" else [kid])]
-
-
-def _alias(m: Machine, syn: Syn, scope: Scope) -> Signal:
-    kind, name = syn.get("type"), syn.get("name") or syn.get("declarator")
-    if kind is not None and name is not None:
-        scope.names[name.text] = places.read_type(m, kind, scope)
-    return None
 
 
 # ---- branches
@@ -290,6 +185,11 @@ def _branch(
     m: Machine, syn: Syn, condition: Value, span: tuple[int, int], then: list[Syn], orelse: list[Syn], scope: Scope
 ) -> Signal:
     divergent = m.silent > 0 or not is_uniform(condition)
+    taking_part = m.taking_part
+    if m.silent == 0 and divergent and not orelse and conditions.per_thread(m.store, condition) is not None:
+        m.taking_part = m.oid  # `if (thread < n)`: what is declared inside is a variable of those threads
+    elif divergent:
+        m.taking_part = 0
     born = m.oid
     place, outer_items = m.place(syn), m.items
     order = m.next_order()
@@ -298,12 +198,14 @@ def _branch(
     signals: list[Signal] = []
     then_values: dict[tuple[int, int], Value] = {}
     for at, (body, holds) in enumerate(((then, condition), (orelse, arithmetic.negate(m, condition)))):
+        m.observer.mark(m, "else" if at else "branch")
         if not divergent:
             m.items = []
         m.logs.append({})
         m.path.append(holds)
         if divergent:
             m.predicates.append(holds)
+            m.observer.splits.append((syn.start, syn.end))
             m.silent += 1
         try:
             signals.append(execute_all(m, body, Scope(scope)))
@@ -311,6 +213,7 @@ def _branch(
             m.path.pop()
             if divergent:
                 m.predicates.pop()
+                m.observer.splits.pop()
                 m.silent -= 1
             log = {k: v for k, v in m.logs.pop().items() if v[0].oid <= born}
         if not divergent:
@@ -320,6 +223,8 @@ def _branch(
             then_values = {k: c.values[i] for k, (c, i, _) in log.items()}
             for cells, index, old in log.values():
                 cells.values[index] = old
+    m.observer.mark(m, "close")
+    m.taking_part = taking_part
     m.items = outer_items
     m.statement = syn
     if not divergent and (recorded[0] or recorded[1]):
@@ -386,7 +291,8 @@ def _loop(m: Machine, syn: Syn, scope: Scope, condition: Syn | None, update: Syn
     if body is None or condition is None:
         m.unknown(syn, "a loop without a condition")
         return None
-    trips = 0
+    trips, end = 0, None
+    own_counter = (first := syn.get("initializer")) is not None and first.type == "declaration"
     while m.thorough or not m.rehearsal or trips < 2:  # a rehearsal only asks which variables are written
         trips += 1
         m.statement = syn
@@ -405,10 +311,20 @@ def _loop(m: Machine, syn: Syn, scope: Scope, condition: Syn | None, update: Syn
             return None
         if holds is not True:
             threads = conditions.per_thread(m.store, holds)
-            if threads is None:
+            if trips == 1 and threads is None and own_counter:
+                end = tails.most_trips(m, condition, holds, scope)
+            if end is not None and (holds := tails.normal(m, holds)) is False:
+                return None
+            if end is not None and not isinstance(holds, bool):
+                if (left := tails.trip(m, holds, lambda: execute(m, body, scope))) not in (None, "continue"):
+                    m.unknown(syn, f"{left} out of a loop that a symbol may end")
+                    return None
+                signal = None
+            elif threads is None:
                 loops.symbolic(m, syn, scope, condition, update, body, execute)
                 return None
-            signal = _branch(m, syn, holds, (condition.start, condition.end), [body], [], scope)
+            else:
+                signal = _branch(m, syn, holds, (condition.start, condition.end), [body], [], scope)
         else:
             signal = execute(m, body, scope)
         if signal == "break":
@@ -429,6 +345,23 @@ def _nothing(m: Machine, syn: Syn, scope: Scope) -> Signal:
     return None
 
 
+def _do(m: Machine, syn: Syn, scope: Scope) -> Signal:
+    """``do { ... } while (0)``, as macros are written, and others whose end numbers decide."""
+    body, condition = syn.get("body"), syn.get("condition")
+    for _ in range(_MOST_ENDLESS):
+        signal = execute(m, body, scope) if body is not None else None
+        if signal is not None:
+            return None if signal == "break" else signal if signal == "return" else m.unknown(syn, "continue in a do")
+        m.statement = syn
+        holds = arithmetic.boolean(m, dispatch.evaluate(m, condition, scope)) if condition is not None else None
+        if holds is False:
+            return None
+        if holds is not True:
+            break
+    m.unknown(syn, "a do loop whose end is not known")
+    return None
+
+
 def _refuse_switch(m: Machine, syn: Syn, scope: Scope) -> Signal:
     m.unknown(syn, f"{syn.type.replace('_', ' ')} is not known to the lifter")
     return None
@@ -443,9 +376,9 @@ _SIMPLE = frozenset({"expression_statement", "declaration", "return_statement", 
 RULES: dict[str, Callable[[Machine, Syn, Scope], Signal]] = {
     "compound_statement": _compound,
     "expression_statement": _expression,
-    "declaration": _declaration,
-    "alias_declaration": _alias,
-    "type_definition": _alias,
+    "declaration": declarations.declaration,
+    "alias_declaration": declarations.alias,
+    "type_definition": declarations.alias,
     "using_declaration": _nothing,
     "static_assert_declaration": _nothing,
     "preproc_call": _nothing,
@@ -460,5 +393,5 @@ RULES: dict[str, Callable[[Machine, Syn, Scope], Signal]] = {
     "break_statement": lambda m, syn, scope: "break",
     "continue_statement": lambda m, syn, scope: "continue",
     "switch_statement": _refuse_switch,
-    "do_statement": _refuse_switch,
+    "do_statement": _do,
 }

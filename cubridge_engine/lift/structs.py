@@ -29,6 +29,7 @@ class Struct:
     template: list[Syn]
     special: list[Syn] | None
     body: list[Syn]
+    bases: list[Syn]
 
 
 @dataclass(eq=False)
@@ -71,33 +72,37 @@ def declared(m: Machine) -> dict[str, list[Struct]]:
     if m.source not in _DECLARED:
         found: dict[str, list[Struct]] = {}
         _collect(m.source.root, m.source.clean, found)
+        for header in m.source.headers:
+            _collect(header.source.root, header.source.clean, found, header.at)
         for several in found.values():
             several.sort(key=lambda s: s.special is None)
         _DECLARED[m.source] = found
     return _DECLARED[m.source]
 
 
-def _collect(root: TreeNode, data: bytes, found: dict[str, list[Struct]]) -> None:
+def _collect(root: TreeNode, data: bytes, found: dict[str, list[Struct]], at: tuple[int, int] | None = None) -> None:
     for child in root.named_children:
         if child.type in ("namespace_definition", "linkage_specification", "declaration_list"):
-            _collect(child, data, found)
+            _collect(child, data, found, at)
             continue
         node, template = child, list[Syn]()
         if child.type == "template_declaration":
             listed = child.child_by_field_name("parameters")
-            kids = convert(listed, data).kids if listed is not None else []
+            kids = convert(listed, data, at=at).kids if listed is not None else []
             template = [k for k in kids if "parameter_declaration" in k.type]
             node = next((c for c in child.named_children if c.type in ("struct_specifier", "class_specifier")), child)
         if node.type not in ("struct_specifier", "class_specifier"):
             continue
-        syn = convert(node, data)
+        syn = convert(node, data, at=at)
         name, body = syn.get("name"), syn.get("body")
         if name is None or body is None:
             continue
         arguments = name.get("arguments") if name.type == "template_type" else None
         plain = places.child(name, "name").text if arguments is not None else name.text
         special = None if arguments is None else arguments.kids
-        found.setdefault(plain, []).append(Struct(plain, template, special, body.kids))
+        clause = next((k for k in syn.kids if k.type == "base_class_clause"), None)
+        bases = [k for k in clause.kids if k.type != "access_specifier"] if clause is not None else []
+        found.setdefault(plain, []).append(Struct(plain, template, special, body.kids, bases))
 
 
 # ---- types
@@ -107,8 +112,14 @@ def type_of(m: Machine, syn: Syn, scope: Scope) -> CType | None:
     """The struct type that a type specifier names, or None."""
     from . import calls  # it needs the places, and these the structs
 
+    while syn.type == "qualified_identifier" and (inner := syn.get("name")) is not None:
+        syn = inner  # namespaces are ignored
     if syn.type == "template_type":
         name = places.child(syn, "name").text
+        if name == "fragment" and name not in declared(m):
+            from . import wmma  # it needs the structs
+
+            return wmma.fragment_type(m, syn, scope).ctype
         if name in declared(m):
             return instance(m, name, calls.template_arguments(m, syn.get("arguments"), scope)).ctype
     elif syn.type == "type_identifier" and any(not s.template for s in declared(m).get(syn.text, [])):
@@ -128,11 +139,24 @@ def instance(m: Machine, name: str, arguments: list[Any]) -> StructType:
             raise NotUnderstood(f"no definition of {key}")
         made = StructType(CType(key, 4, "struct"), Scope(m.globals, calls.bind_template(m, found.template, arguments)))
         m.struct_types[key] = made
+        for base in found.bases:
+            _inherit(m, made, base)
         for item in found.body:
             _read_item(m, made, item)
         size = sum(f[1].size * _count(f[2]) for f in made.fields)
         made.ctype = CType(key, max(1, size), "struct")
     return m.struct_types[key]
+
+
+def _inherit(m: Machine, made: StructType, base: Syn) -> None:
+    """Members, methods and names of a base come first."""
+    ctype = type_of(m, base, made.scope)
+    if ctype is None or ctype.name not in m.struct_types:
+        raise NotUnderstood(f"the base {base.text} of {made.ctype.name}")
+    of_base = m.struct_types[ctype.name]
+    made.fields.extend(of_base.fields)
+    made.methods.update(of_base.methods)
+    made.scope.names.update({k: v for k, v in of_base.scope.names.items() if k not in made.scope.names})
 
 
 def _count(dims: tuple[int, ...]) -> int:
@@ -167,7 +191,7 @@ def _read_item(m: Machine, made: StructType, item: Syn) -> None:
         _read_method(made, item)
     elif item.type == "field_declaration" and (kind := item.get("type")) is not None:
         ctype = places.read_type(m, kind, made.scope)
-        static = any(k.type == "storage_class_specifier" and k.text == "static" for k in item.kids)
+        static = is_static(item)
         for declarator in item.lists.get("declarator", []):
             name, dims, pointers, reference = _declarator(m, declarator, made.scope)
             full = CType(ctype.name, ctype.size, ctype.kind, ctype.pointer + pointers, ctype.signed)
@@ -176,6 +200,11 @@ def _read_item(m: Machine, made: StructType, item: Syn) -> None:
                 made.scope.names[name] = places.to_type(m, dispatch.evaluate(m, default, made.scope), full)
             elif not static:
                 made.fields.append((name, full, dims, default, reference))
+
+
+def is_static(item: Syn) -> bool:
+    """True for a member that is no part of an object."""
+    return any(k.type == "storage_class_specifier" and k.text == "static" for k in item.kids)
 
 
 def _read_method(made: StructType, item: Syn) -> None:
@@ -214,6 +243,14 @@ def _declarator(m: Machine, syn: Syn, scope: Scope) -> tuple[str, tuple[int, ...
 
 
 # ---- records
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """An array of records, the last extent fastest."""
+
+    items: list[Record]
+    dims: tuple[int, ...]
 
 
 def is_record(ctype: CType) -> bool:
@@ -300,8 +337,28 @@ def record_at(m: Machine, syn: Syn, scope: Scope) -> Record | None:
     if syn.type == "field_expression":
         member = member_at(m, syn, scope)
         return member if isinstance(member, Record) else None
+    if syn.type == "subscript_expression":
+        found = _of_array(m, syn, scope)
+        if isinstance(found, Record):
+            return found
     pointer = pointer_at(m, syn, scope)
     return _behind(m, pointer) if pointer is not None else None
+
+
+def _of_array(m: Machine, syn: Syn, scope: Scope) -> Record | Records | None:
+    """The record (or the part of an array of records) that ``array[n]`` names. Raises NotUnderstood."""
+    argument = places.child(syn, "argument")
+    found: Any = scope.find(argument.text) if argument.type == "identifier" else None
+    if argument.type == "subscript_expression":
+        found = _of_array(m, argument, scope)
+    if not isinstance(found, Records):
+        return None
+    index = dispatch.evaluate(m, places.child(syn, "indices").kids[0], scope)
+    if not isinstance(index, int) or not 0 <= index < found.dims[0]:
+        raise NotUnderstood(f"{syn.text}, whose index depends on the thread or lies outside")
+    size = len(found.items) // found.dims[0]
+    part = found.items[index * size : (index + 1) * size]
+    return part[0] if len(found.dims) == 1 else Records(part, found.dims[1:])
 
 
 def pointer_at(m: Machine, syn: Syn, scope: Scope) -> Ptr | None:
@@ -342,7 +399,13 @@ def _behind(m: Machine, pointer: Ptr) -> Record | None:
 def member_at(m: Machine, syn: Syn, scope: Scope) -> Cells | Record | None:
     """The member that ``record.name`` names, or None when there is no record."""
     record = _object(m, syn, scope)
-    return record.fields.get(places.child(syn, "field").text) if record is not None else None
+    if record is None:
+        return None
+    name = places.child(syn, "field").text
+    if name not in record.fields and record.ctype.name in m.struct_types:
+        constant = m.struct_types[record.ctype.name].scope.names.get(name)
+        return constant if isinstance(constant, Cells) else None
+    return record.fields.get(name)
 
 
 def static_member(m: Machine, syn: Syn, scope: Scope) -> Any:
@@ -353,8 +416,8 @@ def static_member(m: Machine, syn: Syn, scope: Scope) -> Any:
     ctype = scope.find(before.text) if before.type != "template_type" else type_of(m, before, scope)
     if not isinstance(ctype, CType) and before.text in declared(m):
         ctype = instance(m, before.text, []).ctype
-    if not isinstance(ctype, CType) or not is_record(ctype):
-        return None
+    if not isinstance(ctype, CType) or not is_record(ctype) or ctype.name not in m.struct_types:
+        return None  # also a struct that is declared and never defined
     return m.struct_types[ctype.name].scope.names.get(name.text)
 
 

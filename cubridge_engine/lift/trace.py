@@ -111,6 +111,7 @@ class Carried:
     node: Node
     after: Value = None
     result: Any = None  # the node by which code after the loop refers to it
+    shared: bool = False  # it is kept in shared memory
 
 
 @dataclass(slots=True)

@@ -35,6 +35,13 @@ def line_start(source: SourceFile, offset: int) -> int:
     return source.data.rfind(b"\n", 0, offset) + 1
 
 
+def line_end(source: SourceFile, offset: int) -> int:
+    """Offset of the end of the line that contains `offset`."""
+    end = source.data.find(b"\n", offset)
+    end = len(source.data) if end < 0 else end
+    return end - 1 if source.data[end - 1 : end] == b"\r" else end
+
+
 def indent_at(source: SourceFile, offset: int) -> str:
     """The blanks at the start of the line of `offset`."""
     start = line_start(source, offset)

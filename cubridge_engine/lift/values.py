@@ -237,10 +237,18 @@ class Store:
             return a + sign * b
         if b == 0 and isinstance(a, Poly | Node):
             return a
+        if a == 1 and sign == -1 and (other := self._other_of_two(b)) is not None:
+            return other
         terms = dict(self.poly(a).terms)
         for m, c in self.poly(b).terms.items():
             terms[m] = terms.get(m, 0) + sign * c
         return self.lower(terms)
+
+    def _other_of_two(self, place: Value) -> Value | None:
+        """The other buffer of two, ``place ^ 1`` or ``1 - place``: as the next place, ``(trip + 1) % 2``."""
+        if isinstance(place, Node) and place.op == "mod" and place.args[1] == 2:
+            return self.remainder(self.add(place.args[0], 1), 2, floor=True)
+        return None
 
     def mul(self, a: Value, b: Value) -> Value:
         """``a * b``."""
@@ -327,6 +335,8 @@ class Store:
                 a, b = b, a
             if isinstance(b, int) and b >= 0 and (b & (b + 1)) == 0:
                 return self.remainder(a, b + 1, floor=True)
+        elif op == "bitxor" and b == 1 and (other := self._other_of_two(a)) is not None:
+            return other
         numbers = self._numbers(a, b)
         if numbers is not None:
             return self.array(np.asarray(_BITS[op](*numbers)).reshape(-1))

@@ -192,7 +192,7 @@ def _helper(f: Finder, uses: _Uses, name: str, place: int) -> _Helper:
     if name in uses.helpers:
         return uses.helpers[name]
     known = f.e.machine.functions.get(name, [])
-    if len(known) != 1 or place >= len(known[0].params):
+    if len(known) != 1 or place >= len(known[0].params) or known[0].at is not None:
         raise _Unclear
     definition = known[0]
     own = parameter_name(definition.params[place])

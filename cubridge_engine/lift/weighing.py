@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .machine import Machine
-from .trace import Assign, Branch, Loop
+from .trace import Assign, Branch, Loop, Place
 from .values import Cells, Node, NotUnderstood, Poly, Value, walk
 
 if TYPE_CHECKING:
@@ -38,13 +38,33 @@ class Half:
     before: dict[Key, Node]
 
 
-def raw_scores(items: Sequence[Any]) -> dict[Key, Value]:
-    """The last product that each element got, by element."""
-    found: dict[Key, Value] = {}
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a state starts from, and where the text says so, if it does."""
+
+    value: Value
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Of the half that is peeled off before the loop: the last product that each element got, and what floats were set
+    to that no product has a part in, by element.
+    """
+
+    raw: dict[Key, Value]
+    set_to: dict[Key, Start]
+
+
+def peeled_before(items: Sequence[Any]) -> Before:
+    """What these steps, the last of which are the peeled half, assign."""
+    found = Before({}, {})
     for event in _assigns(items):
-        bare = _bare(event.value)
+        key, bare = (event.cells.oid, event.index), _bare(event.value)
         if isinstance(bare, Node) and bare.op == "mma":
-            found[(event.cells.oid, event.index)] = bare
+            found.raw[key] = bare
+        elif _float_like(bare) and not any(n.op == "mma" for n in walk([bare])):
+            found.set_to[key] = Start(bare, event.place)
     return found
 
 
@@ -70,9 +90,9 @@ def starts(
     loop: Loop,
     rotation: Rotation,
     peeled: dict[Key, Value],
-    raw_before: dict[Key, Value],
+    before: Before,
     half: Half,
-) -> dict[Key, float]:
+) -> dict[Key, Start]:
     """The start of each carried state for which the loop's first half does what the peeled one did. Raises
     NotUnderstood.
     """
@@ -82,20 +102,28 @@ def starts(
     carried = {nodes[n] for n in walk([half.values[k] for k in outputs]) if n in nodes}
     states = sorted(k for k in carried if k[0] not in rotation.late and k not in half.raw)
     variables = sorted({k[0] for k in states})
-    candidates = [[0.0, *_constants([peeled[k] for k in states if k[0] == v])] for v in variables]
+    candidates = [_candidates([k for k in states if k[0] == v], peeled, before) for v in variables]
 
     def tile(node: Node) -> Value | None:
         return loop.lo if node is loop.iv else None
 
     for chosen in product(*candidates):
-        start = {k: chosen[variables.index(k[0])] for k in states}
-        if all(_same_half(m, half, peeled, raw_before, outputs, start, tile, seed) for seed in range(3)):
-            return {**start, **{k: 0.0 for k in keys if k[0] in rotation.late}}
+        start = {k: v for of_variable in chosen for k, v in of_variable.items()}
+        if all(_same_half(m, half, peeled, before.raw, outputs, start, tile, seed) for seed in range(3)):
+            return {**start, **{k: Start(0.0) for k in keys if k[0] in rotation.late}}
     raise NotUnderstood("the scores before a pipelined loop are not weighed as the loop weighs its own")
 
 
 def _float_like(value: Value) -> bool:
     return isinstance(value, float) or (isinstance(value, Node) and value.kind in ("float", "reg", "wide"))
+
+
+def _candidates(keys: list[Key], peeled: dict[Key, Value], before: Before) -> list[dict[Key, Start]]:
+    """Starts that the elements of a variable may have: what they were set to before any score was looked at, and
+    constants.
+    """
+    written = [{k: before.set_to[k] for k in keys}] if all(k in before.set_to for k in keys) else []
+    return [*written, *({k: Start(x) for k in keys} for x in (0.0, *_constants([peeled[k] for k in keys])))]
 
 
 def _constants(values: Sequence[Value]) -> list[float]:
@@ -110,7 +138,7 @@ def _same_half(
     peeled: dict[Key, Value],
     raw_before: dict[Key, Value],
     outputs: list[Key],
-    start: dict[Key, float],
+    start: dict[Key, Start],
     tile: Any,
     seed: int,
 ) -> bool:
@@ -118,7 +146,7 @@ def _same_half(
     threads = m.store.threads
     shared = _Random(threads, seed)
     mine = _Evaluator(m, shared, tile)
-    mine.give({half.before[k]: np.full(threads, v) for k, v in start.items()})
+    mine.give({half.before[k]: mine.one(v.value) for k, v in start.items()})
     mine.give({raw: shared.scores(("raw", key)) for key, raw in half.raw.items() if isinstance(raw, Node)})
     other = _Evaluator(m, shared, None)
     other.give({raw: shared.scores(("raw", key)) for key, raw in raw_before.items() if isinstance(raw, Node)})

@@ -64,6 +64,11 @@ def _declaration(job: Job, read: Read, name: str, scope: Scope) -> str:
     inside = clamp(read)
     assert inside is not None
     text = print_cuda(inside, replace(scope, inside=True, wide=wide))
+    loop = job.anchors.kv_loop
+    if loop is not None and loop.counts_keys and "j" in free_vars(read):
+        # The kernel looks at one tile where there are no keys: there is no last column then.
+        any_key = f"{print_cuda(Var('Sk'), scope)} > 0"
+        text = f"{any_key} && {text}" if kind == "bool" else f"{any_key} ? {text} : 0"
     return f"const {'long long' if wide else kind} {name} = {text};"
 
 

@@ -35,7 +35,7 @@ from .hunks import Hunk, apply_hunks, merge
 from .names import Hoisted, Scopes
 from .normaliser import at_normaliser
 from .pages import at_pages
-from .params import Added, at_interface, source_name
+from .params import Added, at_interface, carrier_of, source_name
 from .state import at_head, at_inverse, at_state
 from .style import NameMaker, Style
 from .walk import at_walk, left_without_use
@@ -118,8 +118,10 @@ def _job(kernel: Kernel, anchors: Anchors, result: TransferResult, source: Sourc
     new = {p.name for p in result.target.params} - {p.name for p in kernel.params}
     hoisted = Hoisted(NameMaker(style.identifiers | new))
     spelling = {p.name: source_name(source, p) for p in kernel.params}
-    if anchors.carrier is not None:
-        spelling |= {name: f"{anchors.carrier.prefix}{name}" for name in new}
+    for param in result.target.params if anchors.carrier is not None else ():
+        carrier = carrier_of(anchors, kernel, param.ctype)
+        if param.name in new and carrier is not None:
+            spelling[param.name] = f"{carrier.prefix}{param.name}"
     scopes = Scopes(result.target, style, operands, types, anchors.setup_names, hoisted, spelling)
     return Job(source, anchors, result, scopes, style)
 

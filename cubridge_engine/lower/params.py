@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from ..diagnostics import Diagnostic, make
-from ..ir.anchors import CallSite, SignatureSite
-from ..ir.nodes import Param
+from ..ir.anchors import Anchors, CallSite, CarrierSite, SignatureSite
+from ..ir.nodes import Kernel, Param
 from ..source import SourceFile
 from ..transfer.model import Step
 from ..transfer.rules.interface import base_type, tensor_pointer
@@ -58,22 +58,29 @@ def at_interface(job: Job, added: Added) -> list[Hunk]:
 
 def _carried(job: Job, added: Added, step: Step, pointer: str | None) -> list[Hunk]:
     """New members of the struct that brings parameters to functions and methods, and their values."""
-    carrier = job.anchors.carrier
-    if carrier is None:
+    if job.anchors.carrier is None:
         return []
-    types = set(job.scopes.kernel.instantiation)
-    lines: list[str] = []
+    lines: dict[CarrierSite, list[str]] = {}
+    names: dict[CarrierSite, list[str]] = {}
     for param, _ in added.params:
         text = re.sub(r"\s*\b__restrict__\b\s*", " ", _parameter(job, param, pointer)).replace("* ", "*").strip()
-        if types & set(re.findall(r"\w+", text)):
+        carrier = carrier_of(job.anchors, job.scopes.kernel, text)
+        if carrier is None:
             raise job.missing(f"a struct with a member `{text}`", step)
         text = re.sub(r"\*(?=\w)", "* ", text)
-        lines.append(f"{job.style.newline}{carrier.indent}{text};")
-    names = _list(job, carrier.values, added.names)
-    return [
-        job.hunk(carrier.members, carrier.members, "".join(lines), step),
-        job.hunk(carrier.values, carrier.values, names, step),
-    ]
+        lines.setdefault(carrier, []).append(f"{job.style.newline}{carrier.indent}{text};")
+        names.setdefault(carrier, []).append(param.name)
+    hunks = [job.hunk(c.members, c.members, "".join(text), step) for c, text in lines.items()]
+    return hunks + [job.hunk(c.values, c.values, _list(job, c.values, named), step) for c, named in names.items()]
+
+
+def carrier_of(anchors: Anchors, kernel: Kernel, declaration: str) -> CarrierSite | None:
+    """The struct that can have this member: one that knows the template parameters that its type names."""
+    types = set(kernel.instantiation) & set(re.findall(r"\w+", declaration))
+    if not types:
+        return anchors.carrier
+    typed = anchors.typed_carrier
+    return typed if typed is not None and types <= set(typed.types) else None
 
 
 def _unpassable(call: CallSite, added: Added, function: str) -> Diagnostic:

@@ -28,7 +28,7 @@ def _value(job: Job, value: Expr, site: StateSite) -> str:
         raise CannotLower(make("CB410", site.statement, role=site.role))
     extra: dict[str, str] = {} if row is None else {"i": row}
     setup = job.anchors.setup_offset
-    if setup is not None and setup <= site.statement.start:
+    if site.at_setup and setup is not None and setup <= site.statement.start:
         value = hoist(value, job.scopes, extra, "sink")
     return print_cuda(value, job.scopes.at(site.names, extra))
 

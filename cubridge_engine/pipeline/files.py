@@ -12,7 +12,7 @@ from ..compile import Contract
 from ..diagnostics import Diagnostic, make
 from ..ir.nodes import Kernel
 from ..results import FileRef
-from ..source import SourceFile, parse, read_bytes
+from ..source import SourceFile, parse, read_bytes, with_includes
 from ..verify.contracts import find_contract
 from . import codes as codes
 from .widths import lift_at as lift_at
@@ -57,8 +57,8 @@ def stale(path: str, data: bytes) -> tuple[Diagnostic, ...]:
 
 
 def parse_kernel_file(path: str, data: bytes) -> SourceFile:
-    """Parse; never raises."""
-    return parse(path, data)
+    """Parse, with the headers that it includes by quotes; never raises."""
+    return with_includes(parse(path, data))
 
 
 def contract_of(path: str, kernel: Kernel | None) -> tuple[Contract | None, tuple[Diagnostic, ...]]:

@@ -105,6 +105,55 @@ def lift(params: Params, progress: Progress) -> dict[str, Any]:
 
 
 @_with_texts
+def explain(params: Params, progress: Progress) -> dict[str, Any]:
+    """An ``Explained`` (needs ``kernel``; with ``watch`` it is compiled, and run in the simulator, too)."""
+    from .explain import explain_kernel as run
+
+    others = {name: value for name, value in params.items() if name != "watch"}
+    watch = bool(params.get("watch", False))
+    return run(params["kernel"], options_of(others), progress, watch=watch).model_dump(mode="json")
+
+
+@_with_texts
+def diff(params: Params, progress: Progress) -> dict[str, Any]:
+    """A ``Diffed`` (needs ``a`` and ``b``, the two files; ``kernel_name`` is a's, ``b_kernel_name`` b's)."""
+    from .diff import diff_kernels as run
+
+    others = {name: value for name, value in params.items() if name not in ("a", "b", "b_kernel_name")}
+    names = (params["a"], params["b"])
+    return run(*names, options_of(others), params.get("b_kernel_name"), progress).model_dump(mode="json")
+
+
+@_with_texts
+def check(params: Params, progress: Progress) -> dict[str, Any]:
+    """A ``Findings`` (needs ``kernel``; takes ``watch expect spec baseline write_baseline arch``)."""
+    from .findings import CheckRequest
+    from .findings import check_kernel as run
+
+    names = ("watch", "expect", "spec", "baseline", "write_baseline", "arch")
+    own = {name: params[name] for name in names if params.get(name) is not None}
+    others = {name: value for name, value in params.items() if name not in names}
+    if "spec" in own and "torch" not in sys.modules:
+        progress("start", 0.0, "importing torch")
+        importlib.import_module("torch")
+    return run(params["kernel"], options_of(others), CheckRequest(**own), progress).model_dump(mode="json")
+
+
+@_with_texts
+def contract(params: Params, progress: Progress) -> dict[str, Any]:
+    """A ``Bound`` (needs ``kernel``; ``answers``, ``record``, ``trial``, ``again``, ``arch``, ``seconds``, ``write``,
+    ``force``).
+    """
+    from .contract import ContractRequest
+    from .contract import find_contract as run
+
+    names = ("answers", "record", "trial", "again", "arch", "seconds", "write", "force")
+    own = {name: params[name] for name in names if params.get(name) is not None}
+    others = {name: value for name, value in params.items() if name not in names}
+    return run(params["kernel"], options_of(others), ContractRequest(**own), progress).model_dump(mode="json")
+
+
+@_with_texts
 def export(params: Params, progress: Progress) -> dict[str, Any]:
     """An ``Exporting`` (needs ``kernel`` and ``target``, the file to be written; ``name`` of the operator)."""
     from .export import export_kernel as run

@@ -249,6 +249,8 @@ class MemoryOps(WarpOps):
             machine.findings.add("CB524", site, clashes, buffer=name, cta=here, other_cta=there)
 
     def _global_access(self, kind: str, offset: Array, nbytes: int, lanes: Array | None, site: int) -> None:
+        if self.machine.observer is not None and len(offset):
+            self.machine.observer.access(self, kind, offset, nbytes, lanes, site)
         races = self.machine.global_races
         if races is not None and len(offset):
             row, lane = _pick(self.row, lanes), _pick(self.lane, lanes)

@@ -157,6 +157,11 @@ CODES: dict[str, Row] = {
         "publish with __threadfence() and an atomic on a counter or flag (or a release), and access it behind an "
         "atomic or volatile read of that counter or flag and another __threadfence() (or an acquire)",
     ),
+    "CB541": Row(
+        E,
+        "{opcode} is executed by lane {lane}, which its mask {mask} does not name ({count} times)",
+        "name every lane that executes it: 0xffffffff, or __activemask() taken before the branch",
+    ),
     "CB542": Row(
         E,
         "no progress: {threads} threads read {where} again and again, and nothing that still runs writes it; {why}",

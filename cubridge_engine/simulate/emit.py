@@ -17,6 +17,7 @@ import numpy as np
 from . import arith, exact
 from .flow import Block, Flow
 from .model import Imm, Instruction, Mem, Not, Operand, Param, Reg, Special, Sym
+from .observe import is_observed, owner
 
 # Windows of the generic address space.
 GLOBAL_BASE = 0x7F00_0000_0000
@@ -126,10 +127,11 @@ class Deferred(Protocol):
 class Emitter:
     """Writes the source of one block; the handlers of ``ops`` call it."""
 
-    def __init__(self, unit: Unit, block: Block, masked: bool) -> None:
+    def __init__(self, unit: Unit, block: Block, masked: bool, observed: bool = False) -> None:
         self.unit = unit
         self.block = block
         self.masked = masked
+        self.observed = observed
         self.lines: list[str] = []
         self.have: dict[str, dict[str, str]] = {}
         self.version: dict[str, int] = {}
@@ -138,6 +140,7 @@ class Emitter:
         self.count = 0
         self.site = block.start
         self.deferred: Deferred | None = None
+        self.flushing = False
 
     # -- text
     def line(self, text: str) -> None:
@@ -287,6 +290,16 @@ class Emitter:
                 value = self.temp(f"np.where({self.guard(ins)},{value},{self.read(dst, key[0], int(key[1:]))})")
         self.have[name] = {key: value}
         self.touch(name)
+        if self.observed and is_observed(ins, key):
+            self._observe(name, value, ins)
+
+    def _observe(self, register: str, value: str, ins: Instruction) -> None:
+        # What is written late belongs to an instruction before the one that made it due.
+        found = owner(self, register, self.site + (not self.flushing))
+        if found is not None:
+            guarded = ins.guard is not None and ins.parts[0] != "mov"
+            mask = self.mask(ins) if guarded else "m" if self.masked else "None"
+            self.line(f"X.observe({found[0]},{found[1]},{value},{mask})")
 
     def touch(self, name: str) -> None:
         """Note that a register has a new value."""
@@ -308,7 +321,9 @@ class Emitter:
         """Write what was put off."""
         if self.deferred is not None:
             deferred, self.deferred = self.deferred, None
+            self.flushing = True
             deferred.write()
+            self.flushing = False
 
     # -- the block
     def generate(self, handler: Callable[[Instruction], Callable[[Emitter, Instruction], str | None]]) -> str:
@@ -328,6 +343,7 @@ class Emitter:
                 raise Unsupported(f"this form of it ({type(error).__name__}: {error})", ins) from None
             if result:
                 end = result
+        self.site = self.block.stop
         self.flush()
         for name in sorted(self.written & self.block.live_out):
             self._store(name)

@@ -38,6 +38,7 @@ class Engine:
         self.machine = machine
         self.lanes = lanes
         self.kernel = machine.launch.kernel
+        self.observed = machine.observer is not None
         self.registers: list[Any] = list(self.kernel.initial)
         self.pc = np.zeros(lanes.count, np.int32)
         self.uniform: int | None = 0
@@ -133,13 +134,13 @@ class Engine:
         if share < SPARSE:
             self._run_some(block, mask, warps)
         else:
-            result = self.kernel.function(block, True)(self.registers, mask, self.lanes)
+            result = self.kernel.function(block, True, self.observed)(self.registers, mask, self.lanes)
             self._go(result, mask)
         return True
 
     def _run_all(self, block: int) -> None:
         self.machine.executed[block] += (self.lanes.count, self.lanes.count // 32)
-        result = self.kernel.function(block, False)(self.registers, None, self.lanes)
+        result = self.kernel.function(block, False, self.observed)(self.registers, None, self.lanes)
         if isinstance(result, int):
             self.uniform = result
         elif isinstance(result, tuple):
@@ -163,7 +164,7 @@ class Engine:
         for slot in read if inner is None else {*read, *written}:
             value = self.registers[slot]
             part[slot] = value[index] if isinstance(value, np.ndarray) and value.ndim else value
-        result = self.kernel.function(block, inner is not None)(part, inner, lanes)
+        result = self.kernel.function(block, inner is not None, self.observed)(part, inner, lanes)
         for slot in written:
             merged = np.array(self.lanes.full(self.registers[slot]))
             merged[index] = part[slot]

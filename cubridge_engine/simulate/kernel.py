@@ -90,7 +90,7 @@ class Kernel:
         self.together = [named_lanes(self.flow.code, block) for block in self.flow.blocks]
         self.grouped = [self.has_wgmma and needs_warpgroup(self.flow.code, block) for block in self.flow.blocks]
         self.lint = wgmma_problems(self.flow) if self.has_wgmma else {}
-        self._functions: dict[tuple[int, bool], Callable[..., Any]] = {}
+        self._functions: dict[tuple[int, bool, bool], Callable[..., Any]] = {}
         self._source: dict[int, str] = {}
         self._live: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.unsupported = self._generate_all(sources)
@@ -143,16 +143,16 @@ class Kernel:
                 findings.add("CB510", site, opcode=ins.op, ptx_line=ins.line, reason=str(reason))
         return findings.diagnostics()
 
-    def function(self, block: int, masked: bool) -> Callable[..., Any]:
-        """The generated function of a block."""
-        found = self._functions.get((block, masked))
+    def function(self, block: int, masked: bool, observed: bool = False) -> Callable[..., Any]:
+        """The generated function of a block; `observed`: one that tells the observer."""
+        found = self._functions.get((block, masked, observed))
         if found is None:
-            source = (
-                Emitter(self.unit, self.flow.blocks[block], True).generate(handler) if masked else self._source[block]
-            )
+            plain = not masked and not observed
+            emitter = None if plain else Emitter(self.unit, self.flow.blocks[block], masked, observed)
+            source = self._source[block] if emitter is None else emitter.generate(handler)
             space = self.unit.namespace
             exec(compile(source, f"<{self.flow.name}:{block}{'m' if masked else ''}>", "exec"), space)
-            found = self._functions[block, masked] = space.pop("block")
+            found = self._functions[block, masked, observed] = space.pop("block")
         return found
 
     def live_slots(self, block: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

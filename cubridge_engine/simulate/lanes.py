@@ -69,6 +69,20 @@ class LaneState:
             self._subsets[key] = found
         return found
 
+    def observe(self, site: int, result: int, value: Any, m: Array | None) -> None:
+        """Tell the observer."""
+        observer = self.machine.observer
+        assert observer is not None, "generated only for a launch that has one"
+        observer.value(self, site, result, value, m)
+
+    def multiplied(self, sites: tuple[int, ...], a: Array, b: Array, m: Array | None) -> None:
+        """Tell an observer of products: A [warps, M, K] and B [warps, K, N], which may be several of each side by side
+        (``sites``: those on the first N columns come first).
+        """
+        tell = self.machine.tell_product
+        if tell is not None:
+            tell(self, sites, a, b, m)
+
     def full(self, x: Any) -> Array:
         """One value per lane."""
         return x if isinstance(x, np.ndarray) and x.ndim else np.full(self.count, x)
@@ -141,7 +155,7 @@ class LaneState:
         return np.packbits(m.reshape(-1, 32), axis=1, bitorder="little").view("<u4").ravel()
 
     def members(self, named: Array, m: Array | None, site: int) -> None:
-        """Check that the lanes a warp instruction names execute it."""
+        """Check that the lanes a warp instruction names execute it, and that it names those which do."""
         executing = self.warp_bits(m)
         per_warp = named.reshape(-1, 32)
         first = per_warp[:, 0] if m is None else np.where(m.reshape(-1, 32), per_warp, 0).max(1)
@@ -151,6 +165,19 @@ class LaneState:
             self.machine.findings.add(
                 "CB521", site, int(bad.sum()), opcode=self.machine.code[site].op,
                 mask=f"0x{int(first[w]):08x}", active=f"0x{int(executing[w]):08x}",
+            )  # fmt: skip
+        if (first != FULL_WARP).any():
+            self.named_themselves(named, m, site)
+
+    def named_themselves(self, named: Array, m: Array | None, site: int) -> None:
+        """Check that every executing lane is in its own mask: halves of a warp may each name themselves."""
+        left_out = named.reshape(-1) >> self.lane.astype(np.uint32) & np.uint32(1) == 0
+        left_out = left_out if m is None else left_out & m
+        if left_out.any():
+            at = int(np.flatnonzero(left_out)[0])
+            self.machine.findings.add(
+                "CB541", site, int(left_out.sum()), opcode=self.machine.code[site].op, lane=at % 32,
+                mask=f"0x{int(named.reshape(-1)[at]):08x}",
             )  # fmt: skip
 
     def whole(self, m: Array | None, site: int) -> None:
@@ -268,6 +295,7 @@ class WarpOps(LaneState):
     ) -> list[Array]:  # fmt: skip
         """D = A B + C for m16n8: registers of D. The products are exact; sums are float32 in BLAS order."""
         self.whole(m, site)
+        self.multiplied((site,), a, b, m)
         d = fragments.accumulator(np.matmul(a, b))
         if addend == "s32":
             whole = d.astype(np.int64)
@@ -292,8 +320,9 @@ class WarpOps(LaneState):
         """
         for site in sites if m is not None else ():
             self.whole(m, site)
-        product = np.matmul(fragments.operand_a(a, kind), fragments.operands_b(b, kind, len(c) // 4))
-        d = fragments.accumulators(product)
+        left, right = fragments.operand_a(a, kind), fragments.operands_b(b, kind, len(c) // 4)
+        self.multiplied(sites, left, right, m)
+        d = fragments.accumulators(np.matmul(left, right))
         return [x + old for x, old in zip(d, c, strict=True)]
 
     def movmatrix(self, x: Array, m: Array | None, site: int) -> Array:
@@ -308,7 +337,9 @@ class WarpOps(LaneState):
     ) -> list[Array]:  # fmt: skip
         """D = A B + C on opaque fragments (see ``fragments.wmma_element``)."""
         self.whole(m, site)
-        product = np.matmul(self._wmma_matrix(a, shape, "a", kind), self._wmma_matrix(b, shape, "b", kind))
+        left, right = self._wmma_matrix(a, shape, "a", kind), self._wmma_matrix(b, shape, "b", kind)
+        self.multiplied((site,), left, right, m)
+        product = np.matmul(left, right)
         if result == "s32":
             product = product.astype(np.int64)  # whole numbers, exact
         total = product + self._wmma_matrix(c, shape, "c", addend)

@@ -19,6 +19,7 @@ from .findings import Findings
 from .global_races import GlobalRaces
 from .kernel import Kernel
 from .mbarrier import MBarriers
+from .observe import Observer
 from .shadow import LOW, Shadow
 from .spins import Spins
 from .sync import PendingCopy
@@ -73,6 +74,7 @@ class Launch:
     max_steps: int
     tick: Callable[[float], bool]  # progress of the batch in [0, 1]; True means stop
     global_races: GlobalRaces | None = None  # one for all batches: CTAs of any two may clash
+    observer: Observer | None = None
 
 
 def lanes_together(kernel: Kernel, threads: int, order: str) -> int:
@@ -116,6 +118,8 @@ class Machine:
         self._local = np.zeros(self.lanes * self.local_size, np.uint8)
         self.shadow = self._make_shadow() if "races" in launch.checkers else None
         self.global_races = launch.global_races
+        self.observer = launch.observer
+        self.tell_product = getattr(launch.observer, "product", None)
         self.group = np.zeros(self.lanes, np.int64)  # cp.async groups closed by each lane
         self.pending: list[PendingCopy] = []
         self.blocked = np.zeros(self.lanes, bool)

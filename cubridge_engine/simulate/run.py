@@ -19,6 +19,7 @@ from .global_races import GlobalRaces
 from .kernel import Kernel
 from .machine import Launch, Machine, Schedule, lanes_together
 from .model import Param, Program
+from .observe import Observer
 from .ptx import parse
 from .tensormap import TensorMap
 
@@ -121,6 +122,7 @@ class Module:
         cancel: Callable[[], bool] | None = None,
         cluster: Sequence[int] | None = None,
         max_steps: int = 200_000,
+        observer: Observer | None = None,
     ) -> Run:
         """Execute a kernel. Never raises for what a kernel does: see ``Run.findings``.
 
@@ -128,6 +130,7 @@ class Module:
         tensor map, numbers, NumPy scalars, bytes or ``Struct`` for structs. `dynamic_shared` in bytes. `cluster` where
         the kernel does not say it itself. `checkers` is a subset of
         ``CHECKERS``. `progress` gets the share done; when `cancel` returns True the run ends with ``cancelled``.
+        `observer` is told every result that may be a float, and every access to global memory.
         """
         started, cpu = time.perf_counter(), time.process_time()
         ready = self.kernel(kernel)
@@ -148,7 +151,7 @@ class Module:
         except ValueError as error:
             return Run({}, (make("CB512", None, reason=str(error), hint="the arguments"),), counts, 0.0)
         stop = launcher.run(
-            params, dynamic_shared, schedule or Schedule(), frozenset(checkers), progress, cancel, max_steps
+            params, dynamic_shared, schedule or Schedule(), frozenset(checkers), progress, cancel, max_steps, observer
         )
         if not stop:
             launcher.check_outputs()
@@ -302,6 +305,7 @@ class _Launcher:
     def run(
         self, params: Array, dynamic_shared: int, schedule: Schedule, checkers: frozenset[str],
         progress: Callable[[float], None] | None, cancel: Callable[[], bool] | None, max_steps: int,
+        observer: Observer | None = None,
     ) -> bool:  # fmt: skip
         """Run all batches; True when a launch was stopped before its end."""
         batches = list(self._batches(dynamic_shared, schedule))
@@ -317,7 +321,7 @@ class _Launcher:
         launch = Launch(
             self.kernel, self.heap, params, addresses, self.tensor_maps, places, self.grid, self.block,
             self.cluster, dynamic_shared, schedule, checkers, self.findings, self.counts,
-            max_steps, tick, self._global_races() if "races" in checkers else None,
+            max_steps, tick, self._global_races() if "races" in checkers else None, observer,
         )  # fmt: skip
         waiting: list[Machine] = []
         for number, index in enumerate(batches):

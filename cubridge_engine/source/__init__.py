@@ -1,7 +1,7 @@
 """CUDA text to syntax: length-preserving sanitiser, tree-sitter-cuda, spans, includes. Reading never raises."""
 
 from .codes import ROWS
-from .includes import Includes, follow_includes
+from .includes import Includes, follow_includes, with_includes
 from .overlay import overlay, read_bytes
 from .parse import LIMIT, parse
 from .preprocessor import PREDEFINED, Include, Macro
@@ -28,4 +28,5 @@ __all__ = [
     "overlay",
     "parse",
     "read_bytes",
+    "with_includes",
 ]

@@ -65,6 +65,11 @@ ROWS: dict[str, Row] = {
         "the text could not be parsed within {budget:.0f} s; it is not read",
         "Check that this is CUDA source. Deeply nested generated text can be split into smaller files.",
     ),
+    "CB114": Row(
+        W,
+        "the settings in {path} cannot be read: {why}",
+        "Correct the file; until then it is as if there were none.",
+    ),
     "CB112": Row(
         N,
         'the include "{target}" could not be read: {reason}',

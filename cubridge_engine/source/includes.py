@@ -11,8 +11,8 @@ from pathlib import Path
 from cubridge_engine.diagnostics import Diagnostic, make
 
 from .parse import parse
-from .preprocessor import Include
-from .source_file import SourceFile
+from .preprocessor import Include, Macro
+from .source_file import Header, SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Includes:
 
     files: tuple[SourceFile, ...]
     diagnostics: tuple[Diagnostic, ...]
+    via: tuple[Include, ...] = ()  # for each file the include of the first source that led to it
 
     def __iter__(self) -> Iterator[SourceFile]:
         return iter(self.files)
@@ -48,14 +49,15 @@ def follow_includes(
     missing: set[str] = set()
     files: list[SourceFile] = []
     notes: list[Diagnostic] = []
-    queue: deque[tuple[SourceFile, Include]] = deque((source, inc) for inc in source.includes if inc.quoted)
+    via: list[Include] = []
+    queue = deque((source, inc, inc) for inc in source.includes if inc.quoted)
     while queue:
         if time.monotonic() > deadline:
-            owner, include = queue[0]
+            owner, include, _ = queue[0]
             span = owner.span_of(include.start, include.end)
             notes.append(make("CB111", span, budget=budget_s, count=len(queue), target=include.target))
             break
-        owner, include = queue.popleft()
+        owner, include, first = queue.popleft()
         found = _find(owner, include.target, search)
         if found is None:
             if include.target not in missing:
@@ -72,12 +74,47 @@ def follow_includes(
             span = owner.span_of(include.start, include.end)
             notes.append(make("CB112", span, target=include.target, reason=reason))
             continue
-        header = parse(str(found), data, defines=defines)
+        header = _parsed(str(found), data, defines)
         # a header that defines no kernel is what headers are
         kept = tuple(finding for finding in header.diagnostics if finding.code != "CB105")
         files.append(replace(header, diagnostics=kept))
-        queue.extend((header, inc) for inc in header.includes if inc.quoted)
-    return Includes(tuple(files), tuple(notes))
+        via.append(first)
+        queue.extend((header, inc, first) for inc in header.includes if inc.quoted)
+    return Includes(tuple(files), tuple(notes), tuple(via))
+
+
+def with_includes(
+    source: SourceFile,
+    *,
+    search: Sequence[str] = (),
+    budget_s: float = 0.5,
+    read: Callable[[Path], bytes] = Path.read_bytes,
+) -> SourceFile:
+    """`source` with the headers that it includes by quotes: lifting then knows their functions, types and macros."""
+    found = follow_includes(source, search=search, budget_s=budget_s, read=read)
+    if not found.files and not found.diagnostics:
+        return source
+    headers = tuple(Header(f, (i.start, i.end)) for f, i in zip(found.files, found.via, strict=True))
+    macros: dict[str, Macro] = {}
+    for header in reversed(found.files):  # what is included first is defined first
+        macros.update(header.macros)
+    return replace(source, headers=headers, macros={**macros, **source.macros}, missing=found.diagnostics)
+
+
+def _parsed(path: str, data: bytes, defines: Mapping[str, str] | None) -> SourceFile:
+    """A header as it was read before, unless it has changed: who types in a kernel does not type in its headers."""
+    if defines:
+        return parse(path, data, defines=defines)
+    key = (path, data)
+    header = _PARSED.pop(key, None) or parse(path, data)
+    _PARSED[key] = header  # at the end: recently used
+    while len(_PARSED) > _MOST_PARSED:
+        del _PARSED[next(iter(_PARSED))]
+    return header
+
+
+_PARSED: dict[tuple[str, bytes], SourceFile] = {}
+_MOST_PARSED = 32
 
 
 def _find(owner: SourceFile, target: str, search: Sequence[str]) -> Path | None:

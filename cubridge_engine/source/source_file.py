@@ -73,6 +73,14 @@ class Launch:
 
 
 @dataclass(frozen=True, eq=False)
+class Header:
+    """A header that was read along, and the byte range of the ``#include`` in the main file that led to it."""
+
+    source: SourceFile
+    at: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
 class SourceFile:
     """One file. `data`: the user's bytes; `clean`: same length, what the grammar saw; `code`: `clean` without comments,
     literal contents and directives; `macros` and `includes`: those of the branches that are read."""
@@ -87,6 +95,8 @@ class SourceFile:
     macros: Mapping[str, Macro]
     includes: tuple[Include, ...]
     diagnostics: tuple[Diagnostic, ...] = ()
+    headers: tuple[Header, ...] = ()  # read along (`with_includes`); their macros are among `macros`
+    missing: tuple[Diagnostic, ...] = ()  # a note for each header that was not read
 
     @property
     def root(self) -> Node:

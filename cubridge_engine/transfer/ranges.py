@@ -136,6 +136,10 @@ def possible(expr: Expr, box: Box, types: Types = None) -> Expr:
     if expr.op == "eq":
         a, b = expr.args
         return possible(Call("and", (Call("le", (a, b)), Call("ge", (a, b)))), box, types)
+    if expr.op == "ne" and all(isinstance(a, Call) and a.op == "floordiv" for a in expr.args):
+        # Other blocks, than which there are tiles without: of numbers that differ in every tile nothing is gained.
+        a, b = expr.args
+        return possible(Call("or", (Call("lt", (a, b)), Call("gt", (a, b)))), box, types)
     return TRUE
 
 

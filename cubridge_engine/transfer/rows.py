@@ -15,7 +15,7 @@ from .conventions import empty_rows, empty_tile_safe, lse_convention, shares_fac
 from .structure import NotAttention, outside_loop, walk_ops
 
 ROW_SUM = Var("l")
-ZERO = Const(0.0)
+ZERO, ONE = Const(0.0), Const(1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class RowFacts:
 
     normaliser: str
     m_init: Expr = NEG_INF
+    m_unit: Expr = ONE
     l_init: Expr = ZERO
     lanes: int = 1
     sink: Expr | None = None
@@ -59,14 +60,20 @@ def _softmax_facts(kernel: Kernel, loop: For, tile: str, unit: Expr) -> RowFacts
     return RowFacts(
         "softmax",
         m_init,
+        unit,
         simplify(initial[l].expr),
         _lanes_of(kernel, l),
-        sink=None if _is_lowest(m_init) else simplify(m_init * unit),
+        sink=None if is_lowest(m_init) else simplify(m_init * unit),
         lse=lse_convention(kernel, loop, m, l, unit),
         empty_rows=empty_rows(kernel, loop, m, l),
-        empty_tile_safe=empty_tile_safe(loop, m, l, tile, -math.inf if base is None else float(evaluate(m_init, {}))),
+        empty_tile_safe=empty_tile_safe(loop, m, l, tile, -math.inf if base is None else _some_start(m_init)),
         issues=issues,
     )
+
+
+def _some_start(reference: Expr) -> float:
+    """A number that a reference may start from: its own, or one for a sink."""
+    return float(evaluate(reference, {})) if is_lowest(reference) else 0.0
 
 
 _FACTOR = "P, l and O of a row do not share the factor that its reference stands for, so that it does not cancel"
@@ -138,7 +145,7 @@ def _before(kernel: Kernel, op: Op, loop: For) -> bool:
     return False
 
 
-def _is_lowest(m: Expr) -> bool:
+def is_lowest(m: Expr) -> bool:
     """True for -inf and for the finite numbers that kernels use in its place (-FLT_MAX, -1e30, -1e20)."""
     return isinstance(m, Const) and isinstance(m.value, float) and m.value <= -1e4
 

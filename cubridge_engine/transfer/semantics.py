@@ -56,8 +56,8 @@ class Semantics:
     of its score operations; ``natural = site * unit``. `keep` is the mask with the tail ``j < Sk`` taken out (`tail`
     says whether it was there). `lo`/`hi` are the first and last-plus-one key columns the loop visits, over q0 and
     sizes; a loop over a list of tiles (`walk`) may visit any. `sink` is the natural logit of the extra column, or
-    None. `l_init` is the initial row sum by lane. `issues` are facts that make the program no attention of the usual
-    kind.
+    None. `m_init` is the initial row maximum, ``m_init * m_unit`` in natural units; `l_init` is the initial row sum by
+    lane. `issues` are facts that make the program no attention of the usual kind.
 
     `normaliser` is 'softmax', or for weights that are the score itself what ``l`` sums: 'none', 'sum' or 'abs_sum'
     (as in `Attention`). `output` is then what is stored for the accumulated row ``s``, over ``l`` and indices.
@@ -73,6 +73,7 @@ class Semantics:
     lo: Expr
     hi: Expr
     m_init: Expr
+    m_unit: Expr
     l_init: Expr
     lanes: int
     sink: Expr | None
@@ -103,7 +104,7 @@ def semantics_of(kernel: Kernel, bindings: Mapping[str, float | int] | None = No
     )
     listed = tile_walk(kernel)
     lo, hi = (Const(0), SK) if listed else tuple(resolve_lets(kernel, e) for e in bounds_of(loop))
-    in_tiles = loop.step != kernel.Bc and listed is None
+    in_tiles = abs(loop.step) != kernel.Bc and listed is None
     result = Semantics(
         score=simplify(resolve_lets(kernel, elem.value) * unit),
         site=resolve_lets(kernel, elem.value),
@@ -115,6 +116,7 @@ def semantics_of(kernel: Kernel, bindings: Mapping[str, float | int] | None = No
         lo=simplify(lo * kernel.Bc) if in_tiles else lo,
         hi=simplify(hi * kernel.Bc) if in_tiles else hi,
         m_init=resolve_lets(kernel, rows.m_init),
+        m_unit=resolve_lets(kernel, rows.m_unit),
         l_init=resolve_lets(kernel, rows.l_init),
         lanes=rows.lanes,
         sink=None if rows.sink is None else resolve_lets(kernel, rows.sink),
@@ -150,6 +152,7 @@ def bound_semantics(sem: Semantics, bindings: Mapping[str, float | int]) -> Sema
         lo=put(sem.lo),
         hi=put(sem.hi),
         m_init=put(sem.m_init),
+        m_unit=put(sem.m_unit),
         l_init=put(sem.l_init),
         sink=None if sem.sink is None else put(sem.sink),
         head_map=put(sem.head_map),

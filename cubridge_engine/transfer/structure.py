@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ir.expr import Call, Expr, Read, Var, call, free_vars, rebuild, substitute, walk
+from ..ir.expr import Call, Const, Expr, Read, Var, call, free_vars, rebuild, substitute, walk
 from ..ir.nodes import For, If, Kernel, Let, Mma, Op
 from ..ir.simplify import simplify
 
@@ -43,7 +43,11 @@ def score_tile_of(loop: For) -> str:
 
 def bounds_of(loop: For) -> tuple[Expr, Expr]:
     """First and last-plus-one value of the loop variable, whichever way the loop goes."""
-    return (loop.lo, loop.hi) if loop.step > 0 else (simplify(loop.hi - loop.step), simplify(loop.lo - loop.step))
+    if loop.step > 0:
+        return loop.lo, loop.hi
+    # ``t >= 0`` ends at the first tile, whatever the step.
+    first = Const(0) if loop.hi == Const(-1) else simplify(loop.hi - loop.step)
+    return first, simplify(loop.lo - loop.step)
 
 
 PARTIAL = Var("<partial>")  # in guards: the tile is among those of a tile list that hold masked elements
@@ -88,7 +92,7 @@ def resolve_lets(kernel: Kernel, expr: Expr) -> Expr:
         return substitute(expr, known)
     known = _collect_lets(kernel.body, known, loop)
     if loop.iv != "kv0":
-        known[Var(loop.iv)] = kv0 if loop.step == kernel.Bc else call("floordiv", kv0, kernel.Bc)
+        known[Var(loop.iv)] = kv0 if abs(loop.step) == kernel.Bc else call("floordiv", kv0, kernel.Bc)
     return substitute(expr, known)
 
 

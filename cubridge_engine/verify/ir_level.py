@@ -25,6 +25,8 @@ from .inputs import widened
 from .measure import Counterexample, Measure, measure_lse, measure_o
 from .paged import in_pages
 from .prepare import Prepared, Preparer
+from .steps import first_wrong_step
+from .steps_model import WrongStep
 from .visited import empty_tiles
 
 Array = NDArray[Any]
@@ -93,7 +95,7 @@ def run_ir(
     seen: set[tuple[str, object]] = set()
     plan = {run: [case for case in cases if not case.long or run in once(runs)] for run in runs}
     total, done, failures = sum(map(len, plan.values())), 0, 0
-    worst: tuple[Prepared, Measure] | None = None
+    worst: tuple[Prepared, Measure, str] | None = None
     for run in runs:
         for case in plan[run]:
             prepared = preparer.get(case, run.dtype)
@@ -112,7 +114,7 @@ def run_ir(
                     outcome.diagnostics.append(finding)
             failed = next((m for m in measures if not m.passed), None)
             if failed is not None and worst is None:
-                worst = (prepared, failed)
+                worst = (prepared, failed, run.schedule)
             failures += 0 if result.passed else 1
             if failures >= stop_after:
                 break
@@ -128,13 +130,7 @@ def _run_case(
     kernel: Kernel, binding: Binding, prepared: Prepared, run: Run, empty_rows: str
 ) -> tuple[CaseResult, list[Measure], tuple[Diagnostic, ...], int]:
     case = prepared.case
-    widths = {"q": kernel.D, "k": kernel.D, "v": kernel.Dv}
-    tensors: dict[str, Array] = {role: widened(prepared.roles[role], n) for role, n in widths.items()}
-    operands = extra_tensors(binding, prepared.roles, case.sizes)
-    for table, size in binding.pages.items():
-        tensors |= {role: in_pages(tensors[role], operands[table], size) for role in ("k", "v")}
-    values = {**binding.values, **element_strides(binding, operands)}
-    tensors |= indexed_operands(kernel, binding, operands)
+    tensors, values = _call(kernel, binding, prepared)
     got = execute(kernel, tensors, case.sizes, values, async_mode=run.schedule, rounding=run.rounding)
     o = got.o[..., : prepared.o.shape[3]]
     measures = [measure_o(o, prepared.o, run.dtype, prepared.dead, empty_rows, prepared.slack)]
@@ -161,6 +157,29 @@ def _run_case(
         counterexample=counterexample(failed.counterexample) if failed and failed.counterexample else None,
     )
     return result, measures, got.findings, got.tiles
+
+
+def _call(kernel: Kernel, binding: Binding, prepared: Prepared) -> tuple[dict[str, Array], dict[str, float | int]]:
+    """The tensors and the values that the program is executed with."""
+    widths = {"q": kernel.D, "k": kernel.D, "v": kernel.Dv}
+    tensors: dict[str, Array] = {role: widened(prepared.roles[role], n) for role, n in widths.items()}
+    operands = extra_tensors(binding, prepared.roles, prepared.case.sizes)
+    for table, size in binding.pages.items():
+        tensors |= {role: in_pages(tensors[role], operands[table], size) for role in ("k", "v")}
+    values = {**binding.values, **element_strides(binding, operands)}
+    return tensors | indexed_operands(kernel, binding, operands), values
+
+
+def localised(
+    kernel: Kernel, binding: Binding, attention: Attention, prepared: Prepared, schedule: str
+) -> WrongStep | None:
+    """The first wrong step of `kernel` on a case; None where it cannot be told."""
+    if binding.pages:  # rows of K and V do not lie one behind the other: a tile is no slice of them
+        return None
+    tensors, values = _call(kernel, binding, prepared)
+    extra = {name: array for name, array in tensors.items() if name not in ("q", "k", "v")}
+    roles = {**prepared.roles, **{role: tensors[role] for role in ("q", "k", "v")}}
+    return first_wrong_step(kernel, attention, roles, prepared.case.sizes, values, extra, schedule)
 
 
 def element_strides(binding: Binding, operands: Mapping[str, Array]) -> dict[str, int]:
@@ -196,14 +215,17 @@ def counterexample(found: Counterexample) -> CounterexampleResult:
 
 
 def _explained(
-    kernel: Kernel, binding: Binding, attention: Attention, prepared: Prepared, measure: Measure
+    kernel: Kernel, binding: Binding, attention: Attention, prepared: Prepared, measure: Measure, schedule: str
 ) -> list[Diagnostic]:
-    """What differs, by reading; then the numbers, at the line the reading points to or where O is stored."""
+    """What differs, by reading; then the numbers, at the line the reading points to, at that of the first step that is
+    wrong, or where O is stored.
+    """
     reasons = list(explain(kernel, binding, attention))
+    step = localised(kernel, binding, attention, prepared, schedule)
     found = measure.counterexample
     assert found is not None
     place = f"b={found.b}, h={found.h}, i={found.i}" + (f", d={found.d}" if found.d is not None else "")
-    span = reasons[0].span if reasons else store_span(kernel)
+    span = reasons[0].span if reasons else step.span if step is not None and step.span else store_span(kernel)
     spec_span = attention.spans.get("function")
     numbers = make(
         "CB701",
@@ -216,11 +238,17 @@ def _explained(
         want=f"{found.want:.6g}",
         error=f"{found.error:.2g}",
         tolerance=f"{measure.tolerance:.2g}",
-        advice="See the difference named at the same line."
-        if reasons
-        else "Mask, score, sink and head map read alike: look at tile ranges, guards, state and pipeline.",
+        advice=_advice(bool(reasons), step),
     )
     return [*reasons, numbers]
+
+
+def _advice(read: bool, step: WrongStep | None) -> str:
+    """Where to look."""
+    first = f"{step.sentence()[0].upper()}{step.sentence()[1:]}." if step is not None else ""
+    if read:
+        return " ".join(filter(None, ("See the difference named at the same line.", first)))
+    return first or "Mask, score, sink and head map read alike: look at tile ranges, guards, state and pipeline."
 
 
 def sizes_text(case: Case) -> str:

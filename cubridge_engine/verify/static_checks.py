@@ -18,25 +18,33 @@ MOST_BYTES = 1 << 37  # of a tensor: four of them fill the largest GPU
 SIZES = (
     (1, 2, 200), (1, 64, 4096), (64, 64, 4096), (4, 64, 1 << 17), (1, 64, 1 << 20), (1024, 64, 8192), (1, 1, 1 << 26),
 )  # fmt: skip
+LONGEST = 1 << 26
 _TENSORS = ("q", "k", "v", "o")
 
 
 def static_checks(contract: Contract, instance: Instance, module: Module, compiled: Compiled) -> tuple[Diagnostic, ...]:
     """CB534..CB538 of one instantiation. `compiled` holds `module`'s PTX, and with a cubin also what ptxas noted."""
+    return static_checks_of(contract, instance, module, compiled.lowered[instance.expression], compiled.notes)
+
+
+def static_checks_of(
+    contract: Contract,
+    instance: Instance,
+    module: Module,
+    entry: str,
+    notes: Sequence[str] = (),
+    longest: int = LONGEST,
+) -> tuple[Diagnostic, ...]:
+    """The same for the entry of that name, with sequences up to `longest`."""
     size = ELEMENT_BYTES[instance.dtype]
     launches = [
         launch_of(contract, instance, dict(zip("BHS", sizes, strict=True)), layout)
         for sizes in SIZES
         for layout in ("bhsd", "bshd")
-        if sizes[0] * sizes[1] * sizes[2] * instance.head_dim * size <= MOST_BYTES
+        if sizes[2] <= longest and sizes[0] * sizes[1] * sizes[2] * instance.head_dim * size <= MOST_BYTES
     ]
-    return static_findings(
-        module,
-        compiled.lowered[instance.expression],
-        launches,
-        promises=promises_of(contract.parameters, contract.alignment_bytes, size),
-        notes=compiled.notes,
-    )
+    promises = promises_of(contract.parameters, contract.alignment_bytes, size)
+    return static_findings(module, entry, launches, promises=promises, notes=notes)
 
 
 def promises_of(parameters: Sequence[Parameter], alignment: int, element: int) -> tuple[Alignment, ...]:

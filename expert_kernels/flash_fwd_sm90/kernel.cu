@@ -439,7 +439,7 @@ struct Consumer {
   float o[DV / 8][4];        // unnormalised output
   unsigned prob[Bc / 4];     // P, rounded to T: the A operand of the product with V
   unsigned prob_next[Bc / 4];  // a register that wgmma reads must not be written while it runs
-  float reference[2];        // see first_softmax
+  float reference[2];        // see the online softmax
   float l[2];                // this thread's share of the row sums
   float correction[2];       // of o, where the reference has grown
   bool grew;
@@ -534,15 +534,32 @@ struct Consumer {
     }
   }
 
-  // The first KV tile of an item. A row that sees no key yet gets a reference so low that its first key redoes a tile.
-  __device__ __forceinline__ void first_softmax() {
+  // Raises the references of the rows whose maximum in this tile has outgrown them; l keeps up.
+  __device__ __forceinline__ void raise_references() {
     float m[2];
     row_maxima(m);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      reference[r] = m[r] == -INFINITY ? -3e38f : m[r] * scale_log2 + Element<T>::kHeadroom;
+      const float top = m[r] * scale_log2;
+      const float old = reference[r];
+      reference[r] = top - old >= 0.99f ? top + Element<T>::kHeadroom : old;
+      correction[r] = exp2_approx(old - reference[r]);
+      l[r] *= correction[r];
     }
-    exponentials(l);
+  }
+
+  // The first KV tile of an item. The reference starts so low that the first key of a row raises it.
+  __device__ __forceinline__ void first_softmax(const Item& item) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      reference[r] = -3e38f;
+      l[r] = 0.f;
+    }
+    raise_references();
+    float sum[2];
+    exponentials(sum);
+    l[0] += sum[0];
+    l[1] += sum[1];
   }
 
   __device__ __forceinline__ void next_softmax() {
@@ -555,16 +572,7 @@ struct Consumer {
     }
     grew = __any_sync(0xffffffffu, (bits & 0x40004000u) != 0);
     if (grew) {
-      float m[2];
-      row_maxima(m);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float top = m[r] * scale_log2;
-        const float old = reference[r];
-        reference[r] = top - old >= 0.99f ? top + Element<T>::kHeadroom : old;
-        correction[r] = exp2_approx(old - reference[r]);
-        l[r] *= correction[r];
-      }
+      raise_references();
       exponentials(sum);
     }
     l[0] += sum[0];
@@ -701,7 +709,7 @@ struct Consumer {
     wgmma_wait<0>();
     finish_qk(item, tile, 0, 0);
     mask_scores(item, tile);
-    first_softmax();
+    first_softmax(item);
     finish_softmax();
     take_prob();
 
@@ -732,7 +740,7 @@ struct Consumer {
       wgmma_wait<1>();
       finish_qk(next, next.kv_hi - 1, q_ring.stage, k_ring.stage);
       mask_scores(next, next.kv_hi - 1);
-      first_softmax();
+      first_softmax(next);
       barrier_wait(smem.v_full(v_ring.stage), v_ring.parity);  // long over: the branch that finish_step needs
       finish_step(v_ring);
       v_ring.next();

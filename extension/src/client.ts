@@ -5,6 +5,7 @@ import * as path from "node:path";
 import * as vscode from "vscode";
 import { LanguageClient, State, TransportKind, WorkDoneProgress } from "vscode-languageclient/node";
 import type { InitializeParams, LanguageClientOptions, ServerOptions, StaticFeature } from "vscode-languageclient/node";
+import { rendered } from "./codePages";
 import { runInstall } from "./install";
 import { findInterpreter } from "./interpreter";
 import { commandLine, install, probe, problem } from "./probe";
@@ -20,9 +21,12 @@ export interface Python {
 }
 
 const MODEL = ["model.name", "model.baseUrl", "model.rounds", "model.candidates", "model.budgetTokens", "model.budgetSeconds", "model.budgetUsd", "model.price"] as const;
-const SETTINGS = ["codeLens", "inlayHints", "arch", "useGpu", "emptyRows", "readSpecs", "timeLimit", "memoryLimit", ...MODEL] as const;
+const CHECK = ["check.whileTyping", "check.watch", "check.expect"] as const;
+const SETTINGS = ["codeLens", "inlayHints", "arch", "useGpu", "emptyRows", "readSpecs", "timeLimit", "memoryLimit", ...CHECK, ...MODEL] as const;
 /** Specs are Python files; the server looks at those that have an attention function, and leaves the others alone. */
 const SPECS = [{ scheme: "file", language: "python" }];
+/** A contract says itself what is wrong with it, while it is typed. */
+const CONTRACTS = [{ scheme: "file", pattern: "**/contract.toml" }];
 
 export class ServerManager implements vscode.Disposable {
   /** What the server's environment has beside ours: a key from the secret storage. */
@@ -187,13 +191,19 @@ export class ServerManager implements vscode.Disposable {
     const configuration = vscode.workspace.getConfiguration("cubridge");
     const settings = Object.fromEntries(SETTINGS.map((name) => [name, configuration.get(name)]));
     return {
-      documentSelector: [...KERNELS, ...SPECS],
+      documentSelector: [...KERNELS, ...SPECS, ...CONTRACTS],
       outputChannel: this.log,
       initializationOptions: { ...settings, trusted: vscode.workspace.isTrusted },
       middleware: {
         executeCommand: (command, args: unknown[], next): vscode.ProviderResult<unknown> => {
           const own = this.commands.get(command);
           return own ? own(args) : (next(command, args) as vscode.ProviderResult<unknown>);
+        },
+        handleDiagnostics: (uri, found, next) => { next(uri, rendered(found)); },
+        provideDiagnostics: async (document, previous, cancel, next) => {
+          const report = await next(document, previous, cancel);
+          if (report && "items" in report) rendered(report.items);
+          return report;
         },
       },
     };

@@ -2,11 +2,15 @@
 import * as vscode from "vscode";
 import { AdaptCommand } from "./adaptCommand";
 import { Adaptations, DROP_IN_SCHEME, SCHEME } from "./adaptations";
+import { CheckCommand } from "./checkCommand";
 import { ServerManager } from "./client";
+import { CodePages, PAGE_SCHEME } from "./codePages";
 import { Doctor, DOCTOR_SCHEME } from "./doctor";
 import { showDropIn } from "./dropIn";
 import { watchInterpreter } from "./interpreter";
 import { IrView } from "./irView";
+import { ContractPanel } from "./panels/contractPanel";
+import { ExplainPanel } from "./panels/explainPanel";
 import { IrPanel } from "./panels/irPanel";
 import { MaskPanel } from "./panels/maskPanel";
 import { PipelinePanel } from "./panels/pipelinePanel";
@@ -28,12 +32,16 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const irPanel = new IrPanel(server, source, context.extensionUri, ir);
   const pipeline = new PipelinePanel(server, source, context.extensionUri);
   const mask = new MaskPanel(server, context.extensionUri);
+  const explain = new ExplainPanel(server, source, context.extensionUri);
+  const contract = new ContractPanel(server, source, context.extensionUri);
   const compare = (of: { kernel: string; spec: string }): Promise<void> => ir.compare(vscode.Uri.parse(of.kernel), vscode.Uri.parse(of.spec));
   const dropIn = (of: { kernel: string; spec: string }): Promise<void> => showDropIn(adaptations.of(vscode.Uri.parse(of.kernel), vscode.Uri.parse(of.spec)));
   const reports = new Reports(context.extensionUri, source, compare, dropIn);
   const adapt = new AdaptCommand(server, adaptations, reports);
   const verify = new VerifyCommand(server, reports);
   const specs = new SpecCommands(server, adapt);
+  const check = new CheckCommand(server);
+  const pages = new CodePages(server);
   const doctor = new Doctor(server);
   const model = new ModelCommand(context, adapt, () => server.restart());
   server.secrets = () => model.environment();
@@ -55,6 +63,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const runVerify = shown((...args: unknown[]) => verify.run(args));
   const runIr = shown((...args: unknown[]) => irPanel.show(args));
 
+  const runCheck = shown((...args: unknown[]) => check.run(args));
+  const runExplain = shown((...args: unknown[]) => explain.explain(args));
   const readSpec = shown((...args: unknown[]) => specs.read(args));
   const start = shown((...args: unknown[]) => specs.start(args));
 
@@ -62,6 +72,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   server.commands.set("cubridge.adapt", (args) => runAdapt(...args));
   server.commands.set("cubridge.askModel", (args) => runModel(...args));
   server.commands.set("cubridge.verify", (args) => runVerify(...args));
+  server.commands.set("cubridge.check", (args) => runCheck(...args));
+  server.commands.set("cubridge.explain", (args) => runExplain(...args));
   server.commands.set("cubridge.showIr", (args) => runIr(...args));
   server.commands.set("cubridge.readSpec", (args) => readSpec(...args));
   server.commands.set("cubridge.copyExpert", (args) => start(...args));
@@ -82,6 +94,11 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     "cubridge.saveAdaptation": shown((uri?: vscode.Uri) => adapt.saveAs(uri)),
     "cubridge.openDropIn": shown((uri?: vscode.Uri) => adapt.openDropIn(uri)),
     "cubridge.showReport": () => { reports.show(); },
+    "cubridge.checkKernel": runCheck,
+    "cubridge.explainKernel": runExplain,
+    "cubridge.compareKernels": shown((...args: unknown[]) => explain.compare(args)),
+    "cubridge.showContract": shown((...args: unknown[]) => contract.show(args)),
+    "cubridge.showCodePage": shown((code?: unknown) => pages.show(code)),
     "cubridge.restart": () => server.restart(),
     "cubridge.showLogs": () => { log.show(); },
     "cubridge.doctor": shown(() => doctor.run()),
@@ -105,8 +122,12 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     irPanel,
     pipeline,
     mask,
+    explain,
+    contract,
     doctor,
+    pages,
     marks,
+    vscode.workspace.registerTextDocumentContentProvider(PAGE_SCHEME, pages),
     vscode.workspace.registerTextDocumentContentProvider(DOCTOR_SCHEME, doctor),
     vscode.workspace.registerTextDocumentContentProvider(SCHEME, adaptations),
     vscode.workspace.registerTextDocumentContentProvider(DROP_IN_SCHEME, adaptations),

@@ -23,16 +23,23 @@ export async function chooseKernel(args: unknown[]): Promise<vscode.Uri | undefi
 }
 
 async function kernelOfWorkspace(spec: vscode.Uri): Promise<vscode.Uri | undefined> {
+  return kernelFiles(`Adapt a Kernel to ${nameOf(spec)}`, "Adapt");
+}
+
+/** The user's choice among the CUDA files of the workspace, without the one at `but`, or of any other file. */
+export async function kernelFiles(title: string, verb: string, but?: vscode.Uri): Promise<vscode.Uri | undefined> {
   const found = await vscode.workspace.findFiles("**/*.{cu,cuh}", "**/{node_modules,.venv,venv,build,dist}/**", 500);
-  const items = found.map((uri) => ({ label: nameOf(uri), description: vscode.workspace.asRelativePath(vscode.Uri.joinPath(uri, "..")), uri }));
+  const items = found
+    .filter((uri) => uri.toString() !== but?.toString())
+    .map((uri) => ({ label: nameOf(uri), description: vscode.workspace.asRelativePath(vscode.Uri.joinPath(uri, "..")), uri }));
   const browse = { label: "$(folder-opened) Choose a file…", uri: undefined };
   const choice = await vscode.window.showQuickPick<{ label: string; uri: vscode.Uri | undefined }>([...items, browse], {
-    title: `Adapt a Kernel to ${nameOf(spec)}`,
+    title,
     placeHolder: items.length > 0 ? "The CUDA kernel" : "No kernel found in the workspace; CuBridge: Start from an Expert Kernel copies one",
     matchOnDescription: true,
   });
   if (choice !== browse) return choice?.uri;
-  const picked = await vscode.window.showOpenDialog({ filters: { CUDA: ["cu", "cuh"] }, openLabel: "Adapt" });
+  const picked = await vscode.window.showOpenDialog({ filters: { CUDA: ["cu", "cuh"] }, openLabel: verb });
   return picked?.[0];
 }
 

@@ -1,44 +1,53 @@
-"""The JSON contract is what its documents say."""
+"""`cubridge contract` in this process, its job in a worker as always."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
-from cubridge_engine.results import RESULTS, SCHEMA_VERSION, Report, json_schema
+import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+from cubridge_engine.cli.main import main
+from cubridge_engine.compile import read_contract
 
-
-def test_the_schema_file_is_that_of_the_models() -> None:
-    assert json.loads((DOCS / "json-contract.schema.json").read_text()) == json_schema()
-
-
-def test_every_field_is_documented() -> None:
-    text = (DOCS / "json-contract.md").read_text()
-    fields = {name for model in (*RESULTS.values(), Report) for name in model.model_fields}
-    assert {name for name in fields if f"`{name}`" not in text} == set()
-    assert f"`schema_version` is {SCHEMA_VERSION}" in text
+KERNELS = Path(__file__).parents[1] / "bind" / "kernels"
 
 
-def test_adapt_has_the_promised_fields_at_the_top(cubridge, write_spec, tmp_path: Path) -> None:
+@pytest.fixture
+def kernel(tmp_path):
+    return Path(shutil.copy(KERNELS / "raw_main.cu", tmp_path / "k.cu"))
+
+
+def test_it_prints_each_fact_with_its_source_and_writes_on_request(kernel, capsys):
+    assert main(["contract", str(kernel), "--no-run"]) == 0
+    out = capsys.readouterr().out
+    assert "launch at line" in out
+    assert "causal bottom right attention" in out
+    assert not (kernel.parent / "contract.toml").exists()
+    assert main(["contract", str(kernel), "--no-run", "--no-trial", "--write"]) == 0
+    contract, problems = read_contract(kernel.parent / "contract.toml")
+    assert contract is not None, problems
+    assert contract.grid == ("cdiv(Sq, 64)", "H", "B")
+
+
+def test_a_contract_is_never_overwritten_without_force(kernel, capsys):
+    target = kernel.parent / "contract.toml"
+    target.write_text("# mine\n")
+    given = ["contract", str(kernel), "--no-run", "--no-trial", "--again", "--write"]
+    assert main(given) == 1
+    assert "CB628" in capsys.readouterr().err
+    assert target.read_text() == "# mine\n"
+    assert main([*given, "--force"]) == 0
+    assert read_contract(target)[0] is not None
+
+
+def test_the_json_has_questions_as_data(tmp_path, capsys):
     kernel = tmp_path / "k.cu"
-    kernel.write_text("nothing")
-    _, out, _ = cubridge("adapt", kernel, write_spec("x = 1\n"), "--format", "json")
-    data = json.loads(out)
-    assert {"schema_version", "level", "applicability", "hunks", "diagnostics", "report"} <= set(data)
-    assert RESULTS["adapt"].model_validate(data).level == "none"
-
-
-def test_sarif_and_github_speak_of_the_same_findings(cubridge, write_spec, kernel: Path) -> None:
-    spec = write_spec("def attention(q, k, v:\n    return q\n")
-    code, out, _ = cubridge("verify", kernel, spec, "--format", "sarif")
-    assert code == 1
-    run = json.loads(out)["runs"][0]
-    ids = {result["ruleId"] for result in run["results"]}
-    assert "CB202" in ids
-    assert ids <= {rule["id"] for rule in run["tool"]["driver"]["rules"]}
-    code, out, _ = cubridge("verify", kernel, spec, "--format", "github")
-    assert code == 1
-    assert out.startswith("::")
-    assert "CB202" in out
+    kernel.write_text("__global__ void k(const float* Q, const float* K, const float* V, float* O, int x) {}\n")
+    assert main(["contract", str(kernel), "--no-run", "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["command"] == "contract"
+    assert found["contract"] is None
+    assert "x" in [q["subject"] for q in found["questions"]]
+    assert all(d["help"] for d in found["diagnostics"])

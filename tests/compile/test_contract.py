@@ -14,8 +14,8 @@ from cubridge_engine.compile import (
     parse_contract,
     shared_limit,
 )
-from cubridge_engine.compile.contract import is_role
 from cubridge_engine.compile.model import KernelFigures
+from cubridge_engine.compile.parameters import is_role
 from cubridge_engine.compile.tensor_maps import BoxShape, map_shape
 
 GOOD = """

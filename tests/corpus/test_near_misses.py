@@ -4,6 +4,8 @@ behaviour.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from cubridge_engine.ir.expr import Const
@@ -29,8 +31,12 @@ NAMES = (
 )
 
 
+# Half of them where nothing else is asked for.
+CHOSEN = NAMES if os.environ.get("CUBRIDGE_NEAR_MISSES") == "all" else NAMES[1::2]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CHOSEN)
 def test_generated_near_misses_are_told_apart(name: str) -> None:
     form = next(form for form in all_forms() if form.name == name)
     result = read_spec(str(spec_path(form)), time_limit=120.0)

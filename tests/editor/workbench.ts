@@ -129,13 +129,14 @@ export class Workbench {
     });
   }
 
-  /** Puts the caret on a line (from 1) of the active editor. */
-  async goTo(line: number): Promise<void> {
+  /** Puts the caret on a line, and a column of it (both from 1), of the active editor. */
+  async goTo(line: number, column = 1): Promise<void> {
     await this.page.keyboard.press("Control+g");
     const input = this.page.locator(".quick-input-widget:visible input.input");
     await input.waitFor();
-    await input.fill(`:${line}`);
-    await this.enter(`:${line}`);
+    const place = column === 1 ? `:${line}` : `:${line}:${column}`;
+    await input.fill(place);
+    await this.enter(place);
     await this.caretAt(line);
   }
 

@@ -11,7 +11,9 @@ _WORDS = """
 threadIdx blockIdx blockDim gridDim x y z w dim3 extern shared __shared__ __global__ __device__ __host__ __restrict__
 __forceinline__ inline __launch_bounds__ __align__ template typename class const constexpr static for if else while
 return asm volatile reinterpret_cast static_cast void true false namespace using struct typedef sizeof INFINITY unroll
-pragma include define FLT_MAX ifdef ifndef endif else undef cudaError_t cudaSuccess cudaStream_t cudaFuncSetAttribute
+pragma include define FLT_MAX ifdef ifndef endif else undef cudaError_t
+nvcuda wmma fragment matrix_a matrix_b accumulator row_major col_major mem_row_major mem_col_major
+load_matrix_sync store_matrix_sync mma_sync fill_fragment num_elements cudaSuccess cudaStream_t cudaFuncSetAttribute
 cudaGetLastError cudaFuncAttributeMaxDynamicSharedMemorySize __CUDACC_RTC__ C auto alignas __grid_constant__
 """
 _KEEP = set(TABLE) | {word for name in TYPES for word in name.split()} | set(_WORDS.split())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 
 import pytest
 
+from cubridge_engine.ir.evaluate import evaluate
 from cubridge_engine.ir.nodes import For, RowReduce
 from cubridge_engine.ir.text_expr import print_expr
 from cubridge_engine.lift.units import operations
@@ -55,6 +57,7 @@ def test_what_it_means():
 _NAMES = re.findall(
     r"\w+",
     "Consumer Producer Shared Ring Item Problem Tiles Element Head work_item mask_scores first_softmax next_softmax "
+    "raise_references "
     "exponentials row_maxima reference correction grew prob prob_next item kv_lo kv_hi q0 bh stage parity next kv_end "
     "produce run finish smem p s o l group lane first within size index tile q_full k_full v_full",
 )
@@ -70,10 +73,10 @@ def test_names_do_not_matter():
 
 # What the text no longer does -> why it is not read.
 REFUSED = {
-    "l is not corrected": ("        l[r] *= correction[r];\n", "", "does not leave what it would have left"),
+    "l is not corrected": ("      l[r] *= correction[r];\n", "", "does not leave what it would have left"),
     "O is not corrected": ("          o[db][e] *= correction[e / 2];\n", "", "does not leave what it would have left"),
     "the correction is turned round": (
-        "exp2_approx(old - reference[r])", "exp2_approx(reference[r] - old)", "are not weighed as the loop",
+        "exp2_approx(old - reference[r])", "exp2_approx(reference[r] - old)", "does not leave what it would have left",
     ),
     "another bit votes": ("0x40004000u", "0x20002000u", "top exponent bit"),
     "half of P votes": (
@@ -81,7 +84,9 @@ REFUSED = {
         "every P",
     ),
     "the first tile is weighed otherwise": (
-        "m[r] * scale_log2 + Element<T>::kHeadroom;", "m[r] * scale_log2 + 1.f;", "are not weighed as the loop",
+        "raise_references();\n    float sum[2];\n    exponentials(sum);\n",
+        "raise_references();\n    float sum[2];\n    exponentials(sum);\n    sum[0] *= 2.f;\n",
+        "are not weighed as the loop",
     ),
     "a Q tile is left out": (
         "(q_tiles - 1 - within / size) * Br", "(q_tiles - 1 - within / size / 2) * Br", "exactly once",
@@ -101,3 +106,18 @@ def test_what_it_must_not_be_read_as(case):
 def test_a_log_sum_exp_of_another_reference_is_seen():
     kernel = lift_text(edited(FAST, ("reference[r] * kLn2 + __logf(", "reference[r] + __logf("))).kernel
     assert semantics_of(kernel).lse == "it is not m + log(l)"
+
+
+def test_what_the_rows_start_from_is_read_where_it_is_written():
+    start = (
+        "      reference[r] = -3e38f;\n      l[r] = 0.f;\n",
+        "      reference[r] = 4.f * scale_log2;\n      l[r] = lane % 4 ? 0.f : 1.f;\n",
+    )
+    found = lift_text(edited(FAST, start))
+    assert found.coverage.complete, [d.message for d in found.diagnostics]
+    sem = semantics_of(found.kernel, {"scale_log2": 0.5})
+    assert sem.sink is not None
+    assert evaluate(sem.sink, {}) == pytest.approx(2.0 * math.log(2.0))
+    assert [float(evaluate(sem.l_init, {"lane": lane})) for lane in range(4)] == [1.0, 0.0, 0.0, 0.0]
+    sites = {site.role: found.source.data[site.value.start : site.value.end] for site in found.anchors.state}
+    assert sites == {"m": b"4.f * scale_log2", "l": b"lane % 4 ? 0.f : 1.f"}

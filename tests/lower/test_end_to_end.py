@@ -51,6 +51,9 @@ MORE = {
         "operands": ("last:B,H,Sk:int32", "slopes:H"),
     },
 }
+MORE["blocks"] = {"mask": "j <= i & i // 256 == j // 256"}
+FAST_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "documents", "blocks")
+KEYS = {"blocks": 40}  # all rows of the second Q tile have no key
 SM90_CASES = ("gemma2", "alibi", "gpt_oss", "documents")
 SCALAR_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "finite_fill", "padding")
 
@@ -87,6 +90,7 @@ def adapted(kernel, name):
         *(("flash_fwd_sm80", n) for n in (*CASES, *MORE)),
         *(("flash_fwd_scalar", n) for n in SCALAR_CASES),
         *(("flash_fwd_sm90_plain", n) for n in SM90_CASES),
+        *(("flash_fwd_sm90", n) for n in FAST_CASES),
     ],
 )
 def test_the_adapted_text_means_the_spec(kernel, name):
@@ -94,6 +98,8 @@ def test_the_adapted_text_means_the_spec(kernel, name):
     got, diagnostics = read_back(lowered.text, result.target, result.bindings, relift, result.operands)
     assert diagnostics == ()
     sizes = {"B": 2, "H": 4, "Hkv": 2, "Sq": original(kernel)[0].kernel.Br + 6, "Sk": 150, "D": 64}  # two Q tiles
+    if name in KEYS:
+        sizes |= {"Sq": 260, "Sk": KEYS[name]}
     tensors = tensors_for(attention, sizes)
     want, _, dead = formula(attention, tensors, sizes)
     given = {role: tensors[role] for role in "qkv"}
@@ -112,6 +118,13 @@ def test_identifiers_keep_their_64_bits():
     assert "const long long row_doc = doc_b[min(row, sq - 1)];" in text
     assert "const long long col_doc = doc_b[min(col, sk - 1)];" in text
     assert "static_cast<int>(doc" not in text
+
+
+def test_no_column_is_read_where_there_are_no_keys():
+    """The fast kernel looks at one tile then: the last column, which stands for those behind the end, is none."""
+    text = adapted("flash_fwd_sm90", "documents")[2].text.decode()
+    assert "= p.sk > 0 ? doc_b[min(j, p.sk - 1)] : 0;" in text
+    assert "= doc_b[min(i, p.sq - 1)];" in text, "there is always a row"
 
 
 def test_the_hand_made_anchors_agree_with_the_lifted_ones():
@@ -158,6 +171,25 @@ def test_a_near_miss_in_the_text_does_not_read_back(miss):
     kernel, _ = relift(lowered.text.replace(old, new))
     assert kernel is not None
     assert differences(result.target, kernel, result.bindings)
+
+
+FAST_MISSES = {
+    "sink on four lanes": ("gpt_oss", b"l[r] = threadIdx.x % 4 == 0 ? 1.f : 0.f", b"l[r] = 1.f"),
+    "sink of another head": ("gpt_oss", b"sinks[item.bh % p.heads]", b"sinks[item.bh / p.heads]"),
+    "sink in natural units": ("gpt_oss", b" * 1.4426950408889634f", b""),
+    "bias of another head": ("bias", b"bias + item.bh % p.heads * p.bias", b"bias + item.bh / p.heads * p.bias"),
+    "blocks untested in the tile that is always visited": ("blocks", b" && i / 256 == j / 256", b""),
+    "guard not widened": ("blocks", b" || (item.q0 + Br - 1) / 256 > kv0 / 256", b""),
+}
+
+
+@pytest.mark.parametrize("miss", FAST_MISSES)
+def test_a_near_miss_in_the_fast_kernel_does_not_read_back(miss):
+    name, old, new = FAST_MISSES[miss]
+    _, result, lowered = adapted("flash_fwd_sm90", name)
+    assert old in lowered.text
+    kernel, _ = relift(lowered.text.replace(old, new))
+    assert kernel is None or differences(result.target, kernel, result.bindings)
 
 
 def test_softcap_after_the_mask_does_not_read_back():

@@ -18,7 +18,7 @@ from lsprotocol import types as t
 from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
 
 KERNEL = Path("expert_kernels/flash_fwd_sm80/kernel.cu")
-SENTENCE = 2  # which lens of a kernel says what it computes; before it are Adapt and Verify
+SENTENCE = 3  # which lens of a kernel says what it computes; before it are Adapt, Verify and Explain
 SPECS = ("gemma2_softcap_window.py", "causal_bottom_right.py")
 
 

@@ -58,10 +58,9 @@ def test_the_pictures_of_the_walkthrough_are_there_and_packed() -> None:
 def test_titles_of_the_palette_are_of_one_form() -> None:
     """A verb first, capitals as in titles, and an ellipsis exactly where more is asked before anything happens."""
     asking = {"adaptKernel", "verifyKernel", "exportReport", "saveAdaptation", "startFromExpert"}
-    asking |= {"askModelForKernel", "setModelKey"}
-    asking |= {"askModelForKernel", "setModelKey"}
+    asking |= {"askModelForKernel", "setModelKey", "showCodePage", "compareKernels"}
     verbs = {"Adapt", "Verify", "Show", "Compare", "Export", "Accept", "Discard", "Save", "Open"}
-    verbs |= {"Say", "Start", "Toggle", "Restart", "Check", "Ask", "Set"}
+    verbs |= {"Say", "Start", "Toggle", "Restart", "Check", "Ask", "Set", "Explain"}
     small = {"a", "an", "and", "as", "from", "of", "to"}
     for row in CONTRIBUTES["commands"]:
         words = row["title"].rstrip("…").split()
@@ -72,7 +71,7 @@ def test_titles_of_the_palette_are_of_one_form() -> None:
 
 
 def test_the_settings_of_the_server_are_sent_by_the_extension() -> None:
-    sent = "".join(re.findall(r"const (?:SETTINGS|MODEL) = \[(.*?)\]", SOURCES["client.ts"], re.DOTALL))
+    sent = "".join(re.findall(r"const (?:SETTINGS|CHECK|MODEL) = \[(.*?)\]", SOURCES["client.ts"], re.DOTALL))
     offered = {name.removeprefix("cubridge.") for name in CONTRIBUTES["configuration"]["properties"]}
     assert set(re.findall(r'"([\w.]+)"', sent)) == offered - {"interpreter", "trace.server", "phaseMarks"}
 

@@ -84,6 +84,7 @@ async def test_lens_says_what_the_kernel_computes_its_tiles_and_level(shared: Se
     assert [lens.command.command for lens in lenses if lens.command] == [
         "cubridge.adapt",
         "cubridge.verify",
+        "cubridge.explain",
         "cubridge.showIr",
         "cubridge.revealLine",
     ]

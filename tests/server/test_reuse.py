@@ -149,3 +149,23 @@ def test_every_attention_kernel_of_a_file_is_read_and_the_others_are_passed_over
     assert reading.pending == ()
     assert reading.kernel is not None
     assert reading.kernel.name == "flash_fwd_sm80"
+
+
+def test_what_execution_saw_moves_with_the_text() -> None:
+    """Findings about barriers and accesses speak of byte ranges, not of spans."""
+    text, lifts = SCALAR.read_bytes(), Lifts()
+    before = engine.read(str(SCALAR), text, None, lifts)
+    after = engine.read(str(SCALAR), b"// a note\n" + text, before, lifts)
+    assert before.lifted is not None
+    assert after.lifted is not None
+    assert after.lifted is not before.lifted
+
+    def places(steps: tuple[Any, ...]) -> list[Any]:
+        found = [step.place for step in steps if hasattr(step, "place")]
+        inner = [getattr(step, name, ()) for step in steps for name in ("body", "then", "orelse")]
+        return found + [place for more in inner for place in places(more)]
+
+    old, new = places(before.lifted.observed.steps), places(after.lifted.observed.steps)
+    assert len(old) > 100
+    for one, other in zip(old, new, strict=True):
+        assert other.site == (one.site[0] + 10, one.site[1] + 10)

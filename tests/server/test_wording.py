@@ -18,9 +18,9 @@ from server.settings import Settings, snake
 FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*|[`']cubridge [a-z]+|\bcubridge adapt -")
 
 
-# What only the command line does: its own usage, `cubridge export` and `cubridge bench`.
+# What only the command line does: its own usage, `cubridge export`, `cubridge bench`, the baseline of `cubridge check`.
 ITS_OWN = ("cubridge_engine.cli.codes", "cubridge_engine.export.codes")
-OF_BENCH = frozenset({"CB650", "CB651"})
+NOT_IN_EDITORS = frozenset({"CB650", "CB651", "CB893"})
 
 
 def engine_sentences(editor: bool = True) -> dict[str, tuple[str, str]]:
@@ -33,7 +33,7 @@ def engine_sentences(editor: bool = True) -> dict[str, tuple[str, str]]:
     return {
         code: (row.message, row.help)
         for code, row in CATALOGUE.items()
-        if code not in codes.ROWS and not (editor and (code in OF_BENCH or f'"{code}"' in source))
+        if code not in codes.ROWS and not (editor and (code in NOT_IN_EDITORS or f'"{code}"' in source))
     }
 
 

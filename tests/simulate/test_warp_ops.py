@@ -75,7 +75,9 @@ def test_redux(lab, op):
 
 def test_match_and_elect(lab):
     x = words(5) % np.uint32(4)
-    body = "match.any.sync.b32 %x0, %a, 0xffffffff; elect.sync %x1|%p1, 0xfffffff0; selp.b32 %x2, 1, 0, %p1;"
+    body = """match.any.sync.b32 %x0, %a, 0xffffffff; mov.b32 %x1, 4; mov.b32 %x2, 0;
+      and.b32 %t3, %t0, 31; setp.lt.u32 %p0, %t3, 4; @%p0 bra E;
+      elect.sync %x1|%p1, 0xfffffff0; selp.b32 %x2, 1, 0, %p1; E:"""
     got, leader, chosen = lab.run(body, [x], [32] * 3, extra=".reg .pred %p<2>;")
     for t in range(W):
         base = t // 32 * 32
@@ -250,6 +252,21 @@ def test_stmatrix_is_the_inverse_of_ldmatrix(trans):
     )
     assert run.ok, run.findings
     assert (run.outputs["dst"].view(np.uint16) == src).all()
+
+
+def test_a_lane_that_its_own_mask_leaves_out_is_found(lab):
+    lab.run("shfl.sync.bfly.b32 %x0, %a, 1, 31, 0x0000ffff;", [np.arange(32, dtype=np.uint32)], [32], ok=False)
+    (finding,) = lab.findings
+    assert finding.code == "CB541"
+    assert "lane 16" in finding.message
+    assert "0x0000ffff" in finding.message
+
+
+def test_halves_of_a_warp_may_each_name_themselves(lab):
+    body = """setp.lt.u32 %p1, %a, 16; selp.b32 %t3, 0x0000ffff, 0xffff0000, %p1;
+      shfl.sync.bfly.b32 %x0, %a, 1, 31, %t3;"""
+    (got,) = lab.run(body, [np.arange(32, dtype=np.uint32)], [32], extra=".reg .pred %p<2>;")
+    assert got.tolist() == [t ^ 1 for t in range(32)]
 
 
 def test_shuffle_with_absent_lanes_is_found(lab):

@@ -91,6 +91,8 @@ def _not_given_by_range(draft: Draft, left: tuple[Expr, ...]) -> tuple[Expr, ...
     env = draft.sample(*left, sem.lo, sem.hi)
     first, last = tiles_of(sem.lo, sem.hi, env, draft.types, draft.kernel.Bc)
     visited = (env["j"] >= first) & (env["j"] < last)
+    if _always_a_tile(draft, env):  # where the range is empty, some other tile is looked at
+        visited |= first >= last
     if np.count_nonzero(visited) <= _FEW:
         return left
     return tuple(
@@ -98,6 +100,13 @@ def _not_given_by_range(draft: Draft, left: tuple[Expr, ...]) -> tuple[Expr, ...
         for c in left
         if not _decidable(c, uniform=True) or not bool(np.asarray(value_at(c, env, draft.types))[visited].all())
     )
+
+
+def _always_a_tile(draft: Draft, env: Env) -> bool:
+    """True for a kernel whose loop visits a tile even where there are no keys."""
+    sem = semantics_of(draft.original, draft.bindings)
+    first, last = tiles_of(sem.lo, sem.hi, {**env, "Sk": np.zeros_like(env["j"])}, draft.types, draft.kernel.Bc)
+    return bool(np.all(first < last))
 
 
 def _decidable(part: Expr, *, uniform: bool = False) -> bool:

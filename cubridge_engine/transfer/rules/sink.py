@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from ...ir.expr import Call, Const, Expr, Var
@@ -12,6 +11,7 @@ from ...ir.text_expr import print_expr
 from ..checks import before_loop, state_lane_role
 from ..draft import Draft, map_ops
 from ..model import StateEdit
+from ..rows import is_lowest
 from ..semantics import kv_loop_of, state_names, walk_ops
 from .rule import Example, Rule
 
@@ -20,14 +20,14 @@ def _apply(draft: Draft) -> Draft:
     sink = draft.attention.sink
     if sink is None:
         return draft
-    if draft.sem.sink is not None or draft.sem.m_init != Const(-math.inf):
+    if draft.sem.sink is not None or not is_lowest(draft.sem.m_init):
         return draft.refuse(
             "CB311", "sink", kernel=draft.kernel.name, what=f"a plain start (it is {print_expr(draft.sem.m_init)})"
         )
     loop = kv_loop_of(draft.kernel)
     m, total = state_names(draft.kernel, loop)
     partial = is_partial(draft.kernel, total)
-    start = sink if draft.sem.unit == Const(1.0) else sink / draft.sem.unit
+    start = _in_unit(sink, draft.sem.m_unit)
     one: Expr = Call("where", (Call("eq", (Var("lane"), Const(0))), Const(1.0), Const(0.0))) if partial else Const(1.0)
     values = {m: simplify(start), total: one}
     initial = [op for op in before_loop(draft.kernel.body, loop) if isinstance(op, RowMap) and op.row in values]
@@ -43,6 +43,13 @@ def _apply(draft: Draft) -> Draft:
     check = state_lane_role(one, draft.sem.lanes, partial)
     reason = f"the softmax has one more logit, {print_expr(sink)}: m starts there, l at its exponential, 1"
     return replace(draft, kernel=kernel).step("sink", "sink", reason, *edits, checks=(check,))
+
+
+def _in_unit(sink: Expr, unit: Expr) -> Expr:
+    """A natural logit in the unit of the kernel's row maximum."""
+    if isinstance(unit, Const):
+        return sink if unit.value == 1.0 else sink * Const(1.0 / float(unit.value))
+    return sink / unit
 
 
 def is_partial(kernel: Kernel, total: str) -> bool:

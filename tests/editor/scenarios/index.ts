@@ -1,6 +1,8 @@
 // The scenarios of the real editor, in the order they run.
 import type { Scenario } from "../trial";
 import { adapting } from "./adapting";
+import { findingPictures } from "./findingPictures";
+import { findings } from "./findings";
 import { host } from "./host";
 import { looks } from "./looks";
 import { model, modelPictures } from "./model";
@@ -11,8 +13,9 @@ import { reading } from "./reading";
 import { specs } from "./specs";
 import { troubles } from "./troubles";
 import { trust } from "./trust";
+import { understanding } from "./understanding";
 
 /** Run only when the pictures of the README and of docs are to be taken. */
-export const ON_DEMAND: readonly Scenario[] = [pictures, modelPictures];
+export const ON_DEMAND: readonly Scenario[] = [pictures, findingPictures, modelPictures];
 
-export const SCENARIOS: readonly Scenario[] = [reading, panels, looks, adapting, specs, troubles, model, trust, newcomer, host];
+export const SCENARIOS: readonly Scenario[] = [reading, findings, understanding, panels, looks, adapting, specs, troubles, model, trust, newcomer, host];

@@ -6,7 +6,7 @@
 #define HD 64
 #define NTHREADS 256
 
-__global__ void attn_shared_scores(float const* Q, float const* K, float const* V, float* O, int S, int H, float scale,
+__global__ void attn_shared_scores(float const* Q, float const* K, float const* V, float* O, int N, int H, float scale,
                                    bool causal)
 {
 	__shared__ float sQ[BM * HD];
@@ -18,23 +18,23 @@ __global__ void attn_shared_scores(float const* Q, float const* K, float const* 
 	int head = blockIdx.y % H;
 	int batch = blockIdx.y / H;
 	int q0 = blockIdx.x * BM;
-	long base = ((long)batch * H + head) * S * HD;
+	long base = ((long)batch * H + head) * N * HD;
 
 	for (int i = tid; i < BM * HD; i += NTHREADS) {
 		int r = i / HD, c = i % HD;
-		sQ[i] = (q0 + r < S) ? Q[base + (q0 + r) * HD + c] : 0.f;
+		sQ[i] = (q0 + r < N) ? Q[base + (q0 + r) * HD + c] : 0.f;
 	}
 	if (tid < BM) { sM[tid] = -FLT_MAX; sL[tid] = 0.f; }
 	float acc[BM * HD / NTHREADS];
 	for (int i = 0; i < BM * HD / NTHREADS; i++) acc[i] = 0.f;
 
-	int end = causal ? min(S, q0 + BM) : S;
+	int end = causal ? min(N, q0 + BM) : N;
 	for (int k0 = 0; k0 < end; k0 += BN) {
 		__syncthreads();
 		for (int i = tid; i < BN * HD; i += NTHREADS) {
 			int r = i / HD, c = i % HD;
-			sK[r * (HD + 1) + c] = (k0 + r < S) ? K[base + (k0 + r) * HD + c] : 0.f;
-			sV[r * HD + c] = (k0 + r < S) ? V[base + (k0 + r) * HD + c] : 0.f;
+			sK[r * (HD + 1) + c] = (k0 + r < N) ? K[base + (k0 + r) * HD + c] : 0.f;
+			sV[r * HD + c] = (k0 + r < N) ? V[base + (k0 + r) * HD + c] : 0.f;
 		}
 		__syncthreads();
 		for (int i = tid; i < BM * BN; i += NTHREADS) {
@@ -42,7 +42,7 @@ __global__ void attn_shared_scores(float const* Q, float const* K, float const* 
 			float dot = 0.f;
 			for (int x = 0; x < HD; x++) dot += sQ[r * HD + x] * sK[c * (HD + 1) + x];
 			dot *= scale;
-			if (k0 + c >= S || (causal && k0 + c > q0 + r)) dot = -FLT_MAX;
+			if (k0 + c >= N || (causal && k0 + c > q0 + r)) dot = -FLT_MAX;
 			sS[r][c] = dot;
 		}
 		__syncthreads();
@@ -72,6 +72,6 @@ __global__ void attn_shared_scores(float const* Q, float const* K, float const* 
 	for (int i = 0; i < BM * HD / NTHREADS; i++) {
 		int e = tid + i * NTHREADS;
 		int r = e / HD, c = e % HD;
-		if (q0 + r < S) O[base + (q0 + r) * HD + c] = acc[i] / sL[r];
+		if (q0 + r < N) O[base + (q0 + r) * HD + c] = acc[i] / sL[r];
 	}
 }

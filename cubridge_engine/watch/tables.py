@@ -1,0 +1,236 @@
+"""Every table that attention can contain, in float64, for a meaning and a way of going through the keys.
+
+Rows of a table that say nothing (zeros, ones, infinities) are left to `match` to ignore.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..simulate.tensors import bits_of, floats
+from .model import Array, Meaning, Problem, Units, Variant
+from .problem import default_heads
+
+LOG2E = math.log2(math.e)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Values of a role: the axes are ``model.AXES[role]``. `tolerance` is absolute and relative.
+
+    `rounded` names the type that the values, or the weights behind them, are rounded to.
+    """
+
+    role: str
+    units: Units
+    values: Array
+    absolute: float
+    relative: float
+    rounded: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a table is known by."""
+        return self.role, self.units, self.rounded
+
+
+def rounded(x: Array, dtype: str) -> Array:
+    """Numbers rounded to a dtype (``float16``, ``bfloat16``, ``tf32``)."""
+    if dtype == "tf32":
+        bits = x.astype(np.float32).view(np.uint32)
+        return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+    return floats(bits_of(x, dtype), dtype) if dtype != "float32" else x
+
+
+# Ways in which kernels make scores from inputs, beside exact products: what the variant is called -> raw scores.
+# Each returns Q K^T in the units of `scores`: times the scale where `scaled`.
+def _rounded_q(problem: Problem, heads: Array, scale: float, dtype: str) -> Array:
+    return rounded(problem.q * scale, dtype) @ problem.k[:, heads].transpose(0, 1, 3, 2) / scale
+
+
+def _rounded_both(problem: Problem, heads: Array, dtype: str) -> Array:
+    return rounded(problem.q, dtype) @ rounded(problem.k, dtype)[:, heads].transpose(0, 1, 3, 2)
+
+
+def _half_sums(problem: Problem, heads: Array, _: float) -> Array:
+    """fp16 accumulators: a sum over 16 columns is added to the accumulator and rounded."""
+    k = problem.k[:, heads]
+    total = np.zeros((problem.B, problem.H, problem.Sq, problem.Sk))
+    for at in range(0, problem.D, 16):
+        part = problem.q[..., at : at + 16] @ k[..., at : at + 16].transpose(0, 1, 3, 2)
+        total = rounded(total + part.astype(np.float32), "float16")
+    return total
+
+
+ScoreMaker = Callable[[Problem, Array, float], Array]
+SCORES: dict[str, ScoreMaker] = {
+    "": lambda p, heads, _: p.q @ p.k[:, heads].transpose(0, 1, 3, 2),
+    "q scaled in half": lambda p, heads, s: _rounded_q(p, heads, s, "bfloat16" if p.dtype == "bfloat16" else "float16"),
+    "q times scale log2(e) in half": lambda p, heads, s: _rounded_q(
+        p, heads, s * LOG2E, "bfloat16" if p.dtype == "bfloat16" else "float16"
+    ),
+    "inputs in tf32": lambda p, heads, _: _rounded_both(p, heads, "tf32"),
+    "inputs in float16": lambda p, heads, _: _rounded_both(p, heads, "float16"),
+    "inputs in bfloat16": lambda p, heads, _: _rounded_both(p, heads, "bfloat16"),
+    "float16 sums": _half_sums,
+}
+
+
+def score_makers(dtype: str) -> tuple[str, ...]:
+    """Those of ``SCORES`` that a dtype can have, the exact one first."""
+    if dtype == "float32":
+        return "", "inputs in tf32", "inputs in float16", "inputs in bfloat16"
+    return ("", "q scaled in half", "q times scale log2(e) in half", *(("float16 sums",) if dtype == "float16" else ()))
+
+
+def with_scores(meaning: Meaning, problem: Problem, name: str, heads: Array | None = None) -> Meaning:
+    """The meaning with raw scores made in one of the ways of ``SCORES``. Only for scores that are raw times a scale."""
+    if not name or meaning.scale is None:
+        return meaning
+    raw = SCORES[name](problem, default_heads(problem) if heads is None else heads, meaning.scale)
+    return replace(meaning, raw=raw, scores=raw * meaning.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The running values, one per KV tile, on a last axis of tiles in the order of the loop."""
+
+    weights: Array
+    rows: Mapping[str, Array]
+    accumulators: Mapping[str, Array]
+
+
+def _steps(meaning: Meaning, variant: Variant, half: str) -> _Steps:
+    """Online softmax by tiles of `bc` keys; weights are rounded to `half` before the product with V."""
+    masked = np.where(meaning.mask, meaning.scores, -np.inf)
+    keys = masked.shape[-1]
+    starts = list(range(0, keys, variant.bc))
+    if variant.descending:
+        starts.reverse()
+    final = masked.max(-1)
+    m = np.full(final.shape, -np.inf)
+    total = np.zeros(final.shape)
+    o = np.zeros((*final.shape, meaning.v.shape[-1]))
+    weights = np.zeros(masked.shape)
+    rows: dict[str, list[Array]] = {n: [] for n in ("tile max", "m", "correction", "tile sum", "l")}
+    sums: dict[str, list[Array]] = {n: [] for n in ("tile PV", "O rescaled", "O unnormalised")}
+    for start in starts:
+        part = slice(start, start + variant.bc)
+        tile = masked[..., part]
+        top = tile.max(-1)
+        new = np.maximum(m, top)
+        shift = {"online": new, "per tile": top, "two passes": final, "none": np.zeros_like(new)}[variant.kind]
+        p = np.exp(tile - _finite(shift)[..., None])
+        weights[..., part] = p
+        product = rounded(p, half) @ meaning.v[..., part, :]
+        factor = np.exp(m - _finite(new)) if variant.kind in ("online", "per tile") else np.ones_like(new)
+        own = np.exp(top - _finite(new)) if variant.kind == "per tile" else np.ones_like(new)
+        before = o * factor[..., None]
+        o = before + product * own[..., None]
+        total = total * factor + p.sum(-1) * own
+        m = new
+        for name, value in zip(rows, (top, new, factor, p.sum(-1), total), strict=True):
+            rows[name].append(value)
+        for name, value in zip(sums, (product, before, o), strict=True):
+            sums[name].append(value)
+    return _Steps(weights, {n: np.stack(v, -1) for n, v in rows.items()}, {n: np.stack(v, -1) for n, v in sums.items()})
+
+
+def _finite(x: Array) -> Array:
+    return np.where(np.isfinite(x), x, 0.0)
+
+
+def size(x: Array) -> float:
+    """Root mean square of the finite values."""
+    finite = x[np.isfinite(x)]
+    return float(np.sqrt(np.mean(finite**2))) if finite.size else 1.0
+
+
+SCORE_TOLERANCE = 1.5e-6, 1e-6
+WEIGHT_TOLERANCE = 1e-9, 6e-6
+ROW_TOLERANCE = 1e-9, 2e-5
+
+
+def _in_units(role: str, values: Array, scale: float | None) -> list[Table]:
+    """Natural scores in the three units that kernels keep them in."""
+    factors: dict[Units, float] = {"scaled": 1.0, "log2": LOG2E}
+    if scale:
+        factors = {"raw": 1 / scale, **factors}
+    absolute, relative = SCORE_TOLERANCE
+    made: list[Table] = []
+    for units, factor in factors.items():
+        # A scale of 1 (or log2 e) makes two units one: the first name stands.
+        if not any(np.isclose(factor, factors[t.units]) for t in made):
+            x = values * factor
+            made.append(Table(role, units, x, absolute * size(x), relative))
+    return made
+
+
+def weight_tables(meaning: Meaning, variant: Variant) -> Table:
+    """P alone, to find out how the kernel goes through the keys."""
+    masked = np.where(meaning.mask, meaning.scores, -np.inf)
+    starts = list(range(0, masked.shape[-1], variant.bc))
+    final = masked.max(-1)
+    m = np.full(final.shape, -np.inf)
+    weights = np.zeros(masked.shape)
+    for start in reversed(starts) if variant.descending else starts:
+        tile = masked[..., start : start + variant.bc]
+        top = tile.max(-1)
+        m = np.maximum(m, top)
+        shift = {"online": m, "per tile": top, "two passes": final, "none": np.zeros_like(m)}[variant.kind]
+        weights[..., start : start + variant.bc] = np.exp(tile - _finite(shift)[..., None])
+    return Table("P", "", weights, *WEIGHT_TOLERANCE)
+
+
+def score_tables(meaning: Meaning) -> tuple[Table, ...]:
+    """S in all units."""
+    made = _in_units("S", meaning.scores, meaning.scale)
+    if meaning.scale is None:
+        made.insert(0, Table("S", "raw", meaning.raw, SCORE_TOLERANCE[0] * size(meaning.raw), SCORE_TOLERANCE[1]))
+    return tuple(made)
+
+
+def tables(meaning: Meaning, variant: Variant, dtype: str = "float32") -> tuple[Table, ...]:
+    """All tables of a softmax: S, m, P, l, O and what lies between, in the units and roundings that kernels use.
+
+    `dtype` is the type that the weights are rounded to for the product with V, where the kernel rounds them.
+    """
+    if meaning.weights != "softmax":
+        return single_tables(meaning)
+    exact = _steps(meaning, variant, "float32")
+    made = [*score_tables(meaning)]
+    for role in ("tile max", "m"):
+        made += _in_units(role, exact.rows[role], meaning.scale)
+    made.append(Table("P", "", exact.weights, *WEIGHT_TOLERANCE))
+    made += [Table(role, "", exact.rows[role], *ROW_TOLERANCE) for role in ("correction", "tile sum", "l")]
+    total = exact.rows["l"][..., -1]
+    o = exact.accumulators["O unnormalised"][..., -1] / np.where(total > 0, total, 1)[..., None]
+    with np.errstate(divide="ignore"):
+        made.append(Table("1/l", "", 1 / total, *ROW_TOLERANCE))
+        lse = np.log(total) + _finite(exact.rows["m"][..., -1]) * (variant.kind != "none")
+    made += [Table("LSE", "scaled", lse, 3e-6, 2e-5), Table("LSE", "log2", lse * LOG2E, 3e-6, 2e-5)]
+    for half in dict.fromkeys(("float32", dtype)):
+        steps = exact if half == "float32" else _steps(meaning, variant, half)
+        name = "" if half == "float32" else half
+        slack = 3e-6 if half == "float32" else 4e-5
+        made += [Table(role, "", x, slack * size(x), 2e-5, name) for role, x in steps.accumulators.items()]
+        if half != "float32":
+            o = steps.accumulators["O unnormalised"][..., -1] / np.where(total > 0, total, 1)[..., None]
+        made.append(Table("O", "", o, slack * size(o), 2e-5, name))
+    return tuple(made)
+
+
+def single_tables(meaning: Meaning) -> tuple[Table, ...]:
+    """Tables of weights that are functions of a single score."""
+    from .function import output_of, weights_of
+
+    p, o = weights_of(meaning), output_of(meaning)
+    return (
+        *score_tables(meaning),
+        Table("P", "", p, *WEIGHT_TOLERANCE),
+        Table("O", "", o, 4e-5 * size(o), 2e-5),
+    )

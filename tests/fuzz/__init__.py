@@ -1,0 +1,1 @@
+"""Damaged sources through everything that reads while somebody types: nothing raises, hangs or grows."""
