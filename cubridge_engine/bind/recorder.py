@@ -269,7 +269,7 @@ def _first_error(log: str) -> str:
 
 def _limits() -> None:
     os.setsid()
-    resource.setrlimit(resource.RLIMIT_CPU, (CALL_SECONDS, CALL_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (CALL_SECONDS, CALL_SECONDS + 1))  # the first limit has a signal of its own
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -27,8 +27,16 @@ _PLAIN = {
     "CB539": frozenset({"CB873"}),
 }
 _NUMBERS = frozenset({"CB880", "CB881", "CB882"})
+# A mask and a loop that disagree: either may be at fault, which an expectation decides when it names the mask.
+_UNDECIDED = frozenset({"CB863", "CB864"})
 # Faults of these kinds make wrong numbers, so that wrong numbers say nothing more.
 _WRONG = frozenset({"softmax", "mask", "range", "heads", "numeric", "warp"})
+
+
+def undecided_left(reading: Iterable[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """`reading` without what `others` (of watching and of expectation) decide."""
+    decided = any(f.code == "CB882" and f.kind == "mask" for f in others)
+    return [f for f in reading if not (decided and f.code in _UNDECIDED)]
 
 
 def new_causes(reading: Sequence[Finding], others: Iterable[Finding]) -> list[Finding]:

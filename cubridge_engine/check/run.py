@@ -14,7 +14,7 @@ from ..lift import Lifted
 from ..source import SourceFile
 from ..source.settings import Settings, find_settings
 from . import codes as codes
-from .causes import new_causes
+from .causes import new_causes, undecided_left
 from .model import CheckConfig, Checked, Finding
 from .rules import BY_CODE, READING
 from .subject import Subject
@@ -55,6 +55,8 @@ def check_file(
         subject = Subject(source, lifted, _of(contract, lifted), config)
         found += _plain(_all(subject))
         notes += subject.failed
+    others = list(others)
+    found = undecided_left(found, others)
     found = [*new_causes(found, others), *found]
     shown = _ordered(_configured(_unique(found), config))
     kept, suppressed, frame = apply(shown, suppressions(source), lambda code: watched or _by_reading(code))

@@ -69,7 +69,11 @@ def split_uniform(store: Store, value: Value) -> tuple[Ints, Value]:
                 else "an address whose symbols depend on the thread"
             )
         rest[m] = c
-    numbers = np.array(np.broadcast_to(np.asarray(poly.terms.get((), 0), dtype=np.int64), (store.threads,)))
+    try:
+        constant = np.asarray(poly.terms.get((), 0), dtype=np.int64)
+    except OverflowError as error:
+        raise MemoryError_("an address beyond 64 bits") from error
+    numbers = np.array(np.broadcast_to(constant, (store.threads,)))
     return numbers, store.lower(rest)
 
 

@@ -117,6 +117,10 @@ class Definition:
 _DEFINITIONS: WeakKeyDictionary[SourceFile, dict[str, list[Definition]]] = WeakKeyDictionary()
 
 
+# What is not understood may hold a barrier if it calls something.
+_MAY_MEET = frozenset({"call_expression", "gnu_asm_expression"})
+
+
 class Machine:
     """Executes one kernel for all threads of a block. Execution proper: `statements.py`, `expressions.py`,
     `calls.py`.
@@ -274,6 +278,8 @@ class Machine:
         if self.rehearsal:
             return
         self.trace.unknown_statements.add((syn.start, syn.end))
+        if any(n.type in _MAY_MEET for n in syn.walk()):
+            self.observer.meeting(self, "unknown")
         self.items.append(Unknown(self.next_order(), self.place(syn), why))
 
     def snapshot(self, syn: Syn, scope: Scope) -> None:

@@ -7,6 +7,7 @@ come to it. Findings about orchestration are made from this, also where the kern
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,10 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A barrier (`scope` cta or warp). `splits` are the divergent ``if`` statements around it or that end threads
-    before it (byte ranges); `active` the threads that come, None where sizes decide; `proven`: some threads of a block
-    may come and others not.
+    """A barrier: `scope` cta or warp, or unknown for code that is not understood, which may hold one.
+
+    `splits` are the divergent ``if`` statements around it or that end threads before it (byte ranges); `active` the
+    threads that come, None where sizes decide; `proven`: some threads of a block may come and others not.
     """
 
     place: Place
@@ -211,8 +213,9 @@ def _access(store: Store, item: _Raw) -> Access:
         slot = identity(rest)
     except (MemoryError_, NotUnderstood):
         if isinstance(offset, Poly):
-            address = np.broadcast_to(np.asarray(offset.terms.get((), 0), dtype=np.int64), (store.threads,))
-            slot = ("varies", offset.key)
+            with suppress(OverflowError):  # no address has more than 64 bits
+                address = np.broadcast_to(np.asarray(offset.terms.get((), 0), dtype=np.int64), (store.threads,))
+                slot = ("varies", offset.key)
     return Access(item.place, space, root, size, write, how, address, slot, plain, _active(store, item.predicates)[0])
 
 

@@ -149,6 +149,10 @@ def _difference(found: Mapping[Expr, int]) -> str:
     return {(-1, 1): "j - i", (1, -1): "i - j"}.get(signs, "")
 
 
+def _keys(count: int) -> str:
+    return f"{count} key" if count == 1 else f"{count} keys"
+
+
 def _bound(found: Linear, constant: int) -> str:
     rest = {a: f for a, f in found.items() if a not in (I, J)}
     kind = _difference(found)
@@ -157,7 +161,10 @@ def _bound(found: Linear, constant: int) -> str:
         aligned = " (bottom-right)" if rest else ""
         if kind == "i - j":
             return f"window {1 - constant}{aligned}"
-        return f"causal{aligned}" if constant == 0 else f"at most {-constant} keys ahead{aligned}"
+        if constant == 0:
+            return f"causal{aligned}"
+        reach = f"at most {_keys(-constant)} ahead" if constant < 0 else f"at least {_keys(constant)} behind"
+        return f"{reach}{aligned}"
     if len(found) == 1:
         atom, factor = next(iter(found.items()))
         if atom == J:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cubridge_engine.check.causes import new_causes
+from cubridge_engine.check.causes import new_causes, undecided_left
 from cubridge_engine.check.model import Finding, Kind
 from cubridge_engine.check.shuffles import wrong_shuffle
 from cubridge_engine.check.tags import Tags, capacity, tagged_inputs
@@ -133,3 +133,11 @@ def test_what_reading_named_is_not_said_again() -> None:
     softmax = [_finding("CB861", "softmax", 40)]
     assert new_causes(softmax, watched) == watched[:2]
     assert new_causes([], watched) == watched
+
+
+def test_an_expectation_decides_between_a_mask_and_a_loop_that_disagree() -> None:
+    reading = [_finding("CB864", "range", 182), _finding("CB858", "memory", 30)]
+    wrong_mask = [_finding("CB882", "mask", 261)]
+    assert undecided_left(reading, wrong_mask) == reading[1:]
+    assert undecided_left(reading, [_finding("CB882", "softmax", 300)]) == reading
+    assert undecided_left(reading, []) == reading

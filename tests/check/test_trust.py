@@ -66,3 +66,13 @@ def adapted(diff: Path, folder: Path) -> Path:
         if done.returncode == 0 and target.read_bytes() != path.read_bytes():
             return target
     raise AssertionError(f"{diff.name} is of no bundled kernel")
+
+
+@pytest.mark.parametrize("call", ["library::meet(group);", 'asm volatile("strange.sync 0;");'])
+def test_code_that_is_not_understood_may_hold_a_barrier(call: str, tmp_path: Path):
+    text = (ROOT / "tests/lift/kernels/block2d.cu").read_text()
+    before, barrier, after = text.partition("__syncthreads();")
+    for replacement, wrong in ((barrier, False), (call, False), ("", True)):
+        path = tmp_path / "kernel.cu"
+        path.write_text(before + replacement + after)
+        assert bool(errors(path)) is wrong

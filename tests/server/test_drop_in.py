@@ -24,7 +24,7 @@ def client(*, diff_editor: bool) -> Any:
         client=can,
         said=said,
         encoding="utf-16",
-        documents=Documents(lambda _uri: None),
+        documents=Documents(lambda _uri: None, lambda _uri: None, lambda: False),
         adaptations=adapt.Adaptations(),
         window_show_message=lambda params: said.append(params.message),
     )

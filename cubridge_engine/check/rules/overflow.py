@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tree_sitter import Node
 
@@ -31,6 +31,7 @@ class _Scope:
     types: Mapping[str, str]
     sizes: frozenset[str]
     moving: frozenset[str]  # derived from block indices or loops: not the same for the whole launch
+    known: dict[int, str] = field(default_factory=dict[int, str], compare=False)  # by node: sums nest as deep as long
 
 
 def overflow(subject: Subject) -> Iterator[Finding]:
@@ -232,6 +233,12 @@ def _terms(node: Node) -> Iterator[Node]:
 
 def _type(source: SourceFile, node: Node, scope: _Scope) -> str:
     """'int' (32 bits), 'wide', 'pointer', or '' where it is not known."""
+    if node.id not in scope.known:
+        scope.known[node.id] = _type_of(source, node, scope)
+    return scope.known[node.id]
+
+
+def _type_of(source: SourceFile, node: Node, scope: _Scope) -> str:
     if node.type == "identifier":
         return scope.types.get(source.clean_text(node), "")
     if node.type == "number_literal":

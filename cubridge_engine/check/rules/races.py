@@ -93,7 +93,7 @@ class _Walk:
                 if not step.then or not _ends_apart(step):
                     self.go(step.orelse)
             elif isinstance(step, Meeting):
-                if step.scope == "cta":
+                if step.scope in ("cta", "unknown"):
                     for past in self.pasts.values():
                         past.writers.forget()
                         past.readers.forget()
