@@ -66,7 +66,9 @@ async function keeps(trial: Trial, window: Workbench): Promise<void> {
   const before = await row.locator(".line").textContent();
   await toSource(window);
   await window.page.keyboard.press("Home");
+  await window.page.locator("#status\\.editor\\.selection", { hasText: `Ln ${line}, Col 3` }).waitFor(); // the editor takes keys
   await window.page.keyboard.press("Enter"); // an empty line moves everything below
+  await window.caretAt(line + 1);
   await until("the tree has the new lines", LATER, async () => (await row.locator(".line").textContent()) !== before);
   await page.locator("[aria-selected=true]", { hasText: "mask" }).waitFor();
   await trial.picture("cuir-typing");
