@@ -20,7 +20,7 @@ export const THEMES: readonly Theme[] = [
 /** Chooses the theme as a user does. */
 export async function wear(window: Workbench, theme: Theme): Promise<void> {
   await window.command("Preferences: Color Theme");
-  await window.page.locator(".quick-input-widget:visible input.input").fill(theme.name);
+  await window.input.fill(theme.name);
   await window.page.locator(".quick-input-widget:visible .monaco-list-row.focused", { hasText: theme.name }).waitFor();
   await window.page.keyboard.press("Enter");
   await window.page.locator(`.monaco-workbench.${theme.workbench}`).waitFor();

@@ -102,40 +102,54 @@ export class Workbench {
 
   /** Runs the command with exactly this title, with the keyboard alone. */
   async command(title: string): Promise<void> {
-    await this.page.keyboard.press("F1");
-    const input = this.page.locator(".quick-input-widget:visible input.input");
-    await input.waitFor();
-    await input.fill(`>${title}`);
+    const typed = `>${title}`;
+    await this.ask("F1", typed);
     const label = ".quick-input-widget:visible .monaco-list-row .label-name";
     const focused = this.page.locator(".quick-input-widget:visible .monaco-list-row.focused .label-name").first();
     const named = this.page.locator(label).getByText(title, { exact: true });
     // A longer title may come first: recently used ones do. The list is made anew while commands register.
     await until(`the palette has "${title}" in focus`, SOON, async () => {
       if ((await focused.innerText({ timeout: 1000 }).catch(() => "")) === title) return true;
-      if ((await named.count()) > 0) await this.page.keyboard.press("ArrowDown");
+      if ((await this.input.count()) === 0) await this.ask("F1", typed);
+      else if ((await named.count()) > 0) await this.page.keyboard.press("ArrowDown");
       return false;
     });
-    await this.enter(`>${title}`);
+    await this.enter(typed);
+  }
+
+  /** Where a quick pick, a dialog or the command palette takes its text. */
+  get input(): Locator {
+    return this.page.locator(".quick-input-widget:visible input.input");
+  }
+
+  /**
+   * Opens the palette with `key` and types into it. A panel that takes the focus when it is ready closes the palette again,
+   * and then a user presses the key a second time.
+   */
+  async ask(key: "F1" | "Control+g" | "Control+p", text: string): Promise<void> {
+    await until(`${key} opens the palette for ${text}`, SOON, async () => {
+      if ((await this.input.count()) === 0) await this.page.keyboard.press(key);
+      return this.input.fill(text, { timeout: 3000 }).then(
+        () => true,
+        () => false,
+      );
+    });
   }
 
   /** Presses Enter in the palette, and waits until it is gone or asks something else. */
   private async enter(typed: string): Promise<void> {
-    const input = this.page.locator(".quick-input-widget:visible input.input");
     await this.page.keyboard.press("Enter");
     await until(`the palette takes ${typed}`, SOON, async () => {
-      if ((await input.count()) === 0) return true;
-      const value = await input.inputValue({ timeout: 1000 }).catch(() => null); // it went between the two questions
+      if ((await this.input.count()) === 0) return true;
+      const value = await this.input.inputValue({ timeout: 1000 }).catch(() => null); // it went between the two questions
       return value !== typed;
     });
   }
 
   /** Puts the caret on a line, and a column of it (both from 1), of the active editor. */
   async goTo(line: number, column = 1): Promise<void> {
-    await this.page.keyboard.press("Control+g");
-    const input = this.page.locator(".quick-input-widget:visible input.input");
-    await input.waitFor();
     const place = column === 1 ? `:${line}` : `:${line}:${column}`;
-    await input.fill(place);
+    await this.ask("Control+g", place);
     await this.enter(place);
     await this.caretAt(line);
   }
@@ -153,10 +167,7 @@ export class Workbench {
 
   /** Opens a file of the workspace, with the keyboard alone. */
   async openFile(file: string): Promise<void> {
-    await this.page.keyboard.press("Control+p");
-    const input = this.page.locator(".quick-input-widget:visible input.input");
-    await input.waitFor();
-    await input.fill(file);
+    await this.ask("Control+p", file);
     await this.page.locator(".quick-input-widget:visible .monaco-list-row.focused", { hasText: basename(file) }).waitFor();
     await this.enter(file);
     await this.editor(file).locator(".view-line").first().waitFor();

@@ -112,8 +112,7 @@ async function exported(window: Workbench): Promise<void> {
 
 /** Takes the name that the dialog proposes, some time after it opened; what is in the file then. */
 async function takeProposal(window: Workbench, file: string): Promise<string> {
-  const input = window.page.locator(".quick-input-widget:visible input.input");
-  await until(`the dialog proposes ${file}`, SOON, async () => (await input.inputValue({ timeout: 1000 }).catch(() => "")) === window.path(file));
+  await until(`the dialog proposes ${file}`, SOON, async () => (await window.input.inputValue({ timeout: 1000 }).catch(() => "")) === window.path(file));
   await window.page.keyboard.press("Enter");
   return until(`${file} on disk`, LATER, () => read(window.path(file)));
 }

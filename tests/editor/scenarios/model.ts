@@ -118,11 +118,9 @@ async function pick(window: Workbench): Promise<void> {
 
 /** The palette has no command that asks a model. */
 async function notOffered(window: Workbench): Promise<void> {
-  await window.page.keyboard.press("F1");
-  const input = window.page.locator(".quick-input-widget:visible input.input");
-  await input.fill(">CuBridge: Adapt Kernel");
+  await window.ask("F1", ">CuBridge: Adapt Kernel");
   await window.row("CuBridge: Adapt Kernel to Spec…").waitFor();
-  await input.fill(">CuBridge: Ask Model");
+  await window.input.fill(">CuBridge: Ask Model");
   await window.row("similar commands").waitFor(); // the list was made anew: no title has these words
   if ((await window.row("Ask Model").count()) > 0) throw new Error("a command asks a model");
   await window.page.keyboard.press("Escape");
