@@ -55,6 +55,7 @@ class ScoreSite:
     )  # source text of the factor S -> natural * log2(e), e.g. 'scale_log2'; None when S is natural already
     span: Span
     declarations: tuple[str, ...] = ()  # statements that the nest needs and that are not in scope at `offset`
+    raw: Span | None = None  # `element` gets this value at `offset`, and stands for it in the statement behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class StateSite:
     lanes: int  # 4: per-lane partials of a quad (l must start at a value on ONE lane); 1: one value per row
     names: Names
     at_setup: bool = True  # what is declared at the setup can be used here
+    copies: int = 1  # `value` is a list of so many equal values
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +290,7 @@ class Anchors:
     head: HeadSite | None = None
     signature: SignatureSite | None = None
     launchers: tuple[SignatureSite, ...] = ()
+    instantiations: tuple[SignatureSite, ...] = ()  # explicit ones, which repeat the kernel's parameter types
     calls: tuple[CallSite, ...] = ()
     setup_offset: int | None = (
         None  # start of a line in the kernel body, after h, b and sizes are in scope, before the KV loop

@@ -42,7 +42,7 @@ class Param:
     """A kernel parameter, in signature order. `role` comes from data flow, never from the name.
 
     Roles: q k v o lse | operand:<tensor> | Sq Sk H Hkv B group | scale scale_log2 | flag | stride:<role>.<b|h|row> |
-    scalar | unused.
+    scalar | scratch | unused.
     """
 
     name: str

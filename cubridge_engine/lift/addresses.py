@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .trace import Branch, Loop
-from .values import Coefficient, Monomial, Node, Poly, Store, Value, walk
+from .values import Coefficient, Monomial, Node, Poly, Store, Value
+from .walking import walk
 
 Ints = NDArray[np.int64]
 
@@ -56,7 +57,7 @@ def split_uniform(store: Store, value: Value) -> tuple[Ints, Value]:
     """A value as per-thread numbers plus a uniform rest. Raises MemoryError_ when a symbol's factor depends on the
     thread.
     """
-    poly = store.poly(value)
+    poly = store.poly(store.fold(value))
     rest: dict[Monomial, Coefficient] = {}
     for m, c in poly.terms.items():
         if not m:
@@ -142,9 +143,17 @@ def is_zero(value: Value) -> bool:
 def factor_of(node: Node) -> tuple[Value, Value] | None:
     """(load side, uniform factor) of a product of a loaded value and a uniform number."""
     for a, b in (node.args, node.args[::-1]):
-        if isinstance(b, float | int) or (isinstance(b, Node) and b.uniform and b.op == "param"):
+        if isinstance(b, float | int) or (isinstance(b, Node) and b.uniform and _is_number(b)):
             return a, b
     return None
+
+
+def _is_number(node: Node) -> bool:
+    """True for a parameter, and for parameters and constants multiplied: ``scale * log2(e)``."""
+    return all(n.op == "param" or n.op in _FACTORS for n in walk([node]))
+
+
+_FACTORS = frozenset({"ver", "mul", "div", "float"})
 
 
 def identity(value: Value) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..diagnostics import Span
 from ..ir.anchors import (
     Anchors,
     CarrierSite,
@@ -23,11 +22,13 @@ from ..ir.anchors import (
 from ..ir.expr import Var
 from ..ir.nodes import Kernel, LaneReduce, Score
 from . import anchors_fused, anchors_softmax, interface_sites, tree, units
-from .anchors_elements import ElementTexts
+from .anchors_masks import MaskFinder
 from .page_site import page_site
 from .scope_names import names_at, variable_with
 from .select import Chosen
 from .shape_types import look
+from .shared_states import SHARED
+from .shared_tiles import SharedTile
 from .state import Emission
 from .syntax import Syn
 from .values import Node, Value
@@ -37,122 +38,8 @@ _ASSIGN = frozenset({"assignment_expression"})
 _NEST_STATEMENTS = frozenset({"declaration"})
 
 
-class Finder(ElementTexts):
+class Finder(MaskFinder):
     """Finds the anchors of one lifted kernel."""
-
-    def __init__(self, e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> None:
-        self.e = e
-        self.kernel = kernel
-        self.chosen = chosen
-        self.definition = definition
-        self.body: Syn = definition.body
-        self.source = e.source
-        loop = e.kv_loop
-        self.loop: Syn | None = loop.syntax if loop is not None else None
-        self.loop_body: Syn | None = self.loop.get("body") if self.loop is not None else None
-
-    def span(self, at: tuple[int, int] | Syn) -> Span:
-        """The span of a byte range or node."""
-        return self.source.span_of(at.start, at.end) if isinstance(at, Syn) else self.source.span_of(*at)
-
-    # ---- element nests
-    # --------------------------------------------------------------------------------------------------
-
-    def nest(self, event: Any, obj: Any) -> tuple[ElementNest, Names, list[Syn]] | None:
-        """The element loops around an assignment to the score tile, its names, and the path to the statement."""
-        if event.place.callee is not None or self.loop_body is None:
-            return None
-        path = tree.path_to(self.loop_body, event.place.site)
-        loops = tree.loops_of(path)
-        assignment = next(iter(tree.find(self.body, _ASSIGN, *event.place.site)), None)
-        left = assignment.get("left") if assignment is not None else None
-        if left is None:
-            return None
-        inner = loops[-1].get("body") if loops else self.loop_body
-        statements = (
-            inner.kids if inner is not None and inner.type == "compound_statement" else [inner] if inner else []
-        )
-        declared = [s for s in statements if s.type in _NEST_STATEMENTS and s.end <= event.place.site[0]]
-        if not loops:
-            declared = []
-        statement = (
-            tree.statement_in(inner, event.place.site)
-            if inner is not None and inner.type == "compound_statement"
-            else inner
-        )
-        key = (statement.start, statement.end) if statement is not None else None
-        if key not in self.e.machine.snapshots:
-            key = event.place.site
-        tile = obj.coordinates.get(getattr(event, "index", None))
-        if tile is None:
-            return None
-        names = names_at(self.e, self.kernel, key, tile.i)
-        row, col = self.coordinate_texts(key, self.elements_at(event, obj), inner)
-        if row is None or col is None:
-            return None
-        headers = tuple(tree.header_text(self.source, loop) for loop in loops)
-        declarations = tuple(" ".join(self.text(d).split()) for d in declared)
-        return ElementNest(headers, declarations, self.text(left), row, col), names, path
-
-    # ---- scores and masks
-    # -------------------------------------------------------------------------------------------------
-
-    def masks(self) -> tuple[MaskSite, ...]:
-        """Every element test that writes a fill."""
-        guards = {id(op): span for op, _, span in (s[1] for s in self.e.sites if s[0] == "guard")}
-        found: list[MaskSite] = []
-        for kind, data in self.e.sites:
-            if kind != "mask":
-                continue
-            op, event, obj = data
-            nest = self.nest(event, obj)
-            if nest is None:
-                continue
-            site = self._mask_site(event, nest[0], nest[1], guards.get(id(op)))
-            if site is not None:
-                found.append(site)
-        return tuple(found)
-
-    def _mask_site(self, event: Any, nest: ElementNest, names: Names, guard: tuple[int, int] | None) -> MaskSite | None:
-        statement = tree.path_to(self.body, event.place.site)
-        ifs = [n for n in statement if n.type == "if_statement" and n.start >= event.place.site[0] - 1]
-        guard_span = self.span(guard) if guard else None
-        if ifs and (ifs[-1].start, ifs[-1].end) == event.place.site:
-            condition = ifs[-1].get("condition")
-            assignment = next(iter(tree.find(ifs[-1], _ASSIGN, *event.place.site)), None)
-            fill = assignment.get("right") if assignment is not None else None
-            if condition is None or fill is None or ifs[-1].get("alternative") is not None:
-                return None
-            return MaskSite(
-                self.span(tree.bare(condition)), True, self.span(ifs[-1]), self.span(fill), guard_span, nest, names
-            )
-        assignment = next(iter(tree.find(self.body, _ASSIGN, *event.place.site)), None)
-        value = tree.bare(assignment.get("right") or assignment) if assignment is not None else None
-        if assignment is None or value is None or value.type != "conditional_expression":
-            return None
-        condition, a, b = (value.get(x) for x in ("condition", "consequence", "alternative"))
-        if condition is None or a is None or b is None:
-            return None
-        masked = isinstance(self.constant(a), float)
-        return MaskSite(
-            self.span(tree.bare(condition)),
-            masked,
-            self.span(event.place.site),
-            self.span(a if masked else b),
-            guard_span,
-            nest,
-            names,
-        )
-
-    def constant(self, syn: Syn) -> Value:
-        """The value of a constant expression, or None."""
-        from . import expressions
-        from .machine import NotUnderstood
-
-        try:
-            return expressions.evaluate(self.e.machine, syn, self.e.machine.globals)
-        except NotUnderstood:
-            return None
 
     def scores(self, masks: tuple[MaskSite, ...]) -> tuple[ScoreSite, ...]:
         """After the last unconditional change of the raw scores, before the mask."""
@@ -160,6 +47,7 @@ class Finder(ElementTexts):
             return ()
         place: tuple[int, int] | None = None
         nest: tuple[ElementNest, Names] | None = (masks[0].nest, masks[0].names) if masks else None
+        in_shared = False
         for kind, data in self.e.sites:
             if kind == "mask":
                 break
@@ -167,13 +55,22 @@ class Finder(ElementTexts):
                 place = data[2]
             elif kind == "score":
                 place = data[1].place.site
-            if kind in ("score", "map") and nest is None and (found := self.nest(data[1], data[2])) is not None:
+                in_shared = isinstance(data[2].key, SharedTile)
+            scored = kind in ("score", "map") and data[2].axis == "j"
+            if scored and nest is None and (found := self.nest(data[1], data[2])) is not None:
                 nest = found[0], found[1]
         statement = tree.statement_in(self.loop_body, place) if place is not None else None
         if statement is None:
             return ()
         if anchors_fused.is_fused(self.e, statement):
             site = anchors_fused.score_site(self, statement)
+            if site is None and masks:
+                site = anchors_fused.before_mask(self, masks[0])
+            elif site is None:
+                site = anchors_fused.score_site(self, statement, untested=True)
+            return (site,) if site is not None else ()
+        if masks and in_shared:  # others than the threads that stored the scores may mask them
+            site = anchors_fused.before_mask(self, masks[0])
             return (site,) if site is not None else ()
         if nest is None:
             return ()
@@ -279,14 +176,16 @@ class Finder(ElementTexts):
                 rows = self._rows_of_state(event)
                 names = names_at(self.e, self.kernel, at, rows)
                 lanes = self.e.lane_count if name == "l" and partial else 1
+                copies = len(value.kids) if value.type == "initializer_list" else 1
                 found[(value.start, value.end)] = StateSite(
                     name,
-                    self.span(value),
+                    self.span((value.kids[0].start, value.kids[-1].end) if copies > 1 else value),
                     self.span(at),
                     names.text.get("row"),
                     lanes,
                     names,
                     self.around(at) is self.body,
+                    copies,
                 )
             assert op is not None
         return tuple(found.values())
@@ -309,15 +208,16 @@ class Finder(ElementTexts):
 
     def _initial_value(self, at: tuple[int, int], name: str) -> Syn | None:
         for node in tree.find(self.around(at), frozenset({"assignment_expression", "init_declarator"}), *at):
+            if name == SHARED:  # an element of an array in shared memory: the statement is all there is
+                return node.get("right")
             target = node.get("left") or node.get("declarator")
             while target is not None and target.type not in ("identifier",):
                 target = target.get("argument") or target.get("declarator")
             if target is not None and target.text == name:
                 value = node.get("right") or node.get("value")
                 if value is not None and value.type == "initializer_list" and value.kids:
-                    return (
-                        value.kids[0] if len({self.text(k) for k in value.kids}) == 1 and len(value.kids) == 1 else None
-                    )
+                    alike = len({self.text(k) for k in value.kids}) == 1
+                    return None if not alike else value.kids[0] if len(value.kids) == 1 else value
                 return value
         return None
 
@@ -387,7 +287,7 @@ class Finder(ElementTexts):
     def setup(self) -> tuple[int | None, str, Names]:
         """A line of the kernel's body after the batch, the head and q0 are known, before the state's start."""
         p = self.e.problem
-        wanted: list[Value] = [p.q_row0, p.h, p.b, p.hk]
+        wanted: list[Value] = [p.q_row0, p.q_tile, p.h, p.b, p.hk]
         last: Syn | None = None
         for statement in self.body.kids:
             if self.loop is not None and statement.end > self.loop.start:
@@ -396,7 +296,7 @@ class Finder(ElementTexts):
             if following is None:
                 break
             before = self.e.machine.snapshots.get((statement.start, statement.end))
-            after = self.e.machine.snapshots.get((following.start, following.end))
+            after = self._scope_behind(statement)
             if before is None or after is None:
                 continue
             gained = {k: v for k, v in after.items() if k not in before}
@@ -415,8 +315,15 @@ class Finder(ElementTexts):
         following = tree.after(self.body, last)
         assert following is not None
         offset = tree.leading_offset(self.source, last.end, following.start)
-        key = (following.start, following.end)
+        later = ((k.start, k.end) for k in self.body.kids if k.start >= last.end)
+        key = next(k for k in later if k in self.e.machine.snapshots)
         return offset, tree.indent_at(self.source, following.start), names_at(self.e, self.kernel, key)
+
+    def _scope_behind(self, statement: Syn) -> dict[str, Value] | None:
+        """What is visible at the first statement of the body behind this one that was executed."""
+        later = (k for k in self.body.kids if k.start >= statement.end)
+        found = (self.e.machine.snapshots.get((k.start, k.end)) for k in later)
+        return next((x for x in found if x is not None), None)
 
     def carrier(self) -> CarrierSite | None:
         """None: what is in scope in the kernel's body needs no carrier."""
@@ -446,6 +353,7 @@ def find(e: Emission, chosen: Chosen, definition: Any, kernel: Kernel) -> Anchor
         head=f.head(),
         signature=interface_sites.signature(f),
         launchers=interface_sites.launchers(f),
+        instantiations=interface_sites.instantiations(f),
         calls=interface_sites.calls(f),
         setup_offset=offset,
         setup_indent=indent,

@@ -8,22 +8,23 @@ the statement that finished the score and before the one that masks it or folds 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from ..ir.anchors import ElementNest, ScoreSite
+from ..ir.anchors import ElementNest, MaskSite, ScoreSite
 from . import addresses, tree
 from .scope_names import names_at
-from .shape_types import Tile
+from .shape_types import Tile, look, same_tile
 from .syntax import Syn
 from .trace import Assign
 from .values import Node, Value
 
 
-def score_site(f: Any, statement: Syn) -> ScoreSite | None:
+def score_site(f: Any, statement: Syn, *, untested: bool = False) -> ScoreSite | None:
     """The site inside `statement` (a statement of the KV loop's body, as `f`, the anchors' Finder, found it); None
-    when the score is masked in the statement that computes it.
+    when the score is masked in the statement that computes it. `untested`: the text masks no score itself.
     """
-    event = _finished(f.e, statement)
+    event = _last_of_first(f.e, statement) if untested else _finished(f.e, statement)
     if event is None or event.place.callee is not None:
         return None
     block, inner = _block_of(statement, event.place.site)
@@ -42,6 +43,43 @@ def score_site(f: Any, statement: Syn) -> ScoreSite | None:
     nest = ElementNest((), (), element, row, col)
     names = names_at(f.e, f.kernel, key, tile.i)
     return ScoreSite(offset, tree.indent_at(f.source, inner.start), nest, names, f.unit_text(), f.span(inner))
+
+
+def before_mask(f: Any, mask: MaskSite) -> ScoreSite | None:
+    """The site directly before a test that every element goes through. Where the statement also computes what it masks,
+    ``s = cond ? acc * scale : fill;``, that value is taken out of it (`ScoreSite.raw`). None where no statement can
+    stand before it, or the test is made on some tiles only.
+    """
+    at = (mask.assignment.start, mask.assignment.end)
+    path = tree.path_to(f.body, at)
+    block = next((n for n in reversed(path) if n.type == "compound_statement" and (n.start, n.end) != at), None)
+    inner = tree.statement_in(block, at) if block is not None else None
+    if mask.guard is not None or inner is None or (inner.start, inner.end) != at:
+        return None
+    if f.source.data[tree.line_start(f.source, at[0]) : at[0]].strip():
+        return None  # something else begins on that line
+    raw = _raw(f, inner, mask)
+    if inner.type != "if_statement" and raw is None:
+        return None
+    before = [k.end for k in block.kids if k.end <= inner.start] if block is not None else []
+    start = tree.leading_offset(f.source, before[-1], inner.start) if before else tree.line_start(f.source, inner.start)
+    nest = ElementNest((), (), mask.nest.element, mask.nest.row, mask.nest.col)
+    kept = None if raw is None or f.text(raw) == mask.nest.element else f.span(raw)
+    indent = tree.indent_at(f.source, inner.start)
+    return ScoreSite(start, indent, nest, mask.names, f.unit_text(), f.span(inner), raw=kept)
+
+
+def _raw(f: Any, statement: Syn, mask: MaskSite) -> Syn | None:
+    """The value that ``element = cond ? value : fill`` keeps where it does not mask."""
+    assignment = next(
+        iter(tree.find(statement, frozenset({"assignment_expression"}), statement.start, statement.end)), None
+    )
+    right = assignment.get("right") if assignment is not None else None
+    value = tree.bare(right) if right is not None else None
+    if assignment is None or value is None or value.type != "conditional_expression" or assignment.op not in ("", "="):
+        return None
+    branches = [value.get("consequence"), value.get("alternative")]
+    return next((b for b in branches if b is not None and not b.start <= mask.fill.start < b.end), None)
 
 
 def is_fused(e: Any, statement: Syn) -> bool:
@@ -63,7 +101,8 @@ def _finished(e: Any, statement: Syn) -> Assign | None:
         if isinstance(event, Assign) and statement.start <= event.place.site[0] and event.place.site[1] <= statement.end
     }
     first = next((ev for kind, ev in _tile_events(e) if kind in ("score", "mask", "qk") and ev is not None), None)
-    value: Value = first.version if isinstance(first, Assign) else None
+    # A score that only a store to shared memory keeps: its value leads to the local that holds it.
+    value: Value = first.version if isinstance(first, Assign) else getattr(first, "value", None)
     found: Assign | None = None
     while isinstance(value, Node):
         if value.op == "ver":
@@ -78,6 +117,62 @@ def _finished(e: Any, statement: Syn) -> Assign | None:
         if len(branches) != 1:
             return None
         found, value = None, branches[0]
+    return found
+
+
+_FILL = -1e3
+
+
+@dataclass(frozen=True)
+class MaskedLocal:
+    """The assignment that masks a score in a local, and one that says which score it is."""
+
+    event: Assign
+    score: Assign
+
+
+def _is_fill(value: Any) -> bool:
+    number = look(value)
+    return isinstance(number, float) and number < _FILL
+
+
+def masked_local(e: Any, statement: Syn) -> MaskedLocal | None:
+    """The assignment in `statement` that masks the first score, where a local without subscripts holds it."""
+    score: Assign | None = None
+    for event in addresses.events_of(e.machine.trace.items):
+        inside = statement.start <= event.place.site[0] and event.place.site[1] <= statement.end
+        if not isinstance(event, Assign) or not inside or event.place.callee is not None or event.cells.dims:
+            continue
+        value, tile = _bare(event.value), e.shapes.info(event.version)
+        known = isinstance(tile, Tile) and tile.axis == "j"
+        if isinstance(value, Node) and value.op == "select" and any(isinstance(look(x), float) for x in value.args):
+            if known:
+                return MaskedLocal(event, event)
+        elif _is_fill(value) and score is not None and score.cells is event.cells:
+            return MaskedLocal(event, score)  # under a condition that all threads agree on
+        elif known:
+            score = event
+    return None
+
+
+def _last_of_first(e: Any, statement: Syn) -> Assign | None:
+    """The last assignment to the first score that the statement works on, where that takes no part in a test."""
+    found: Assign | None = None
+    first: Tile | None = None
+    for event in addresses.events_of(e.machine.trace.items):
+        if not isinstance(event, Assign) or not (
+            statement.start <= event.place.site[0] and event.place.site[1] <= statement.end
+        ):
+            continue
+        tile = e.shapes.info(event.version)
+        value = _bare(event.value)
+        filled = (
+            isinstance(value, Node) and value.op == "select" and any(isinstance(look(x), float) for x in value.args)
+        )
+        if not isinstance(tile, Tile) or tile.axis != "j" or filled:
+            continue
+        if first is None or same_tile(first, tile):
+            found, first = event, tile
     return found
 
 

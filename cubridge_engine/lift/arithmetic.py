@@ -54,12 +54,27 @@ def arithmetic(m: Machine, op: str, a: Value, b: Value) -> Value:
     if op == "*":
         return m.store.mul(as_int(m, a), as_int(m, b))
     if op == "/":
-        return m.store.divide(as_int(m, a), as_int(m, b), floor=False)
+        return _divided(m, "floordiv", as_int(m, a), as_int(m, b))
     if op == "%":
-        return m.store.remainder(as_int(m, a), as_int(m, b), floor=False)
+        return _divided(m, "mod", as_int(m, a), as_int(m, b))
     if op in _INT_OPS:
-        return m.store.bits(_INT_OPS[op], as_int(m, a), as_int(m, b))
+        return _bits(m, op, as_int(m, a), as_int(m, b))
     raise NotUnderstood(f"operator {op}")
+
+
+def _divided(m: Machine, op: str, a: Value, b: Value) -> Value:
+    """Quotient or remainder as C has it: one of a position in the tile stays as written."""
+    divided = m.store.divide if op == "floordiv" else m.store.remainder
+    return m.store.kept(op, a, b, divided(a, b, floor=False))
+
+
+def _bits(m: Machine, op: str, a: Value, b: Value) -> Value:
+    value = m.store.bits(_INT_OPS[op], a, b)
+    if op == "&":
+        a, b = (b, a) if isinstance(a, int) else (a, b)
+        if isinstance(b, int) and b & (b + 1) == 0:
+            return m.store.kept("mod", a, b + 1, value)
+    return value
 
 
 def as_int(m: Machine, value: Value) -> Value:
@@ -198,7 +213,7 @@ def _pointer_arithmetic(m: Machine, op: str, a: Value, b: Value) -> Value:
         return known if op == "!=" else negate(m, known)
     if op not in ("+", "-"):
         raise NotUnderstood("pointer arithmetic")
-    step = m.store.mul(as_int(m, b), scale_of(a))
+    step = m.store.mul(m.store.fold(as_int(m, b)), scale_of(a))
     dims = a.dims if len(a.dims) > 1 else ()
     return Ptr(a.space, a.root, m.store.add(a.offset, step, 1 if op == "+" else -1), a.ctype, dims)
 

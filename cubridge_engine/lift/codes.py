@@ -46,6 +46,11 @@ register(
             "{name} was not read to its end: it takes longer than {seconds:.0f} s",
             "name the kernel that is meant; a loop of many trips over constants is executed trip by trip",
         ),
+        "CB136": Row(
+            Severity.NOTE,
+            "the rows of m, l and O are read before this kernel has stored them: they are taken to hold -inf, 0 and 0",
+            "fill them so before every launch; the kernel itself does not say what they hold at first",
+        ),
         "CB126": Row(
             Severity.ERROR,
             "the block's part of the problem was not understood: {why}",

@@ -56,6 +56,7 @@ def numbers(store: Store, value: Value) -> NDArray[np.int64] | None:
     """The integer for each thread, or None when it depends on a symbol."""
     if isinstance(value, bool | int):
         return np.full(store.threads, int(value), dtype=np.int64)
+    value = store.fold(value)
     if isinstance(value, Poly):
         return value.numeric()
     if isinstance(value, Node) and value.op == "select":

@@ -32,11 +32,30 @@ class Landmark:
     words: str
     span: Span | None
     why: str = ""
+    provenance: str = "syntax"  # syntax | observed: as `Origin.provenance`
 
     @property
     def found(self) -> bool:
         """True when the step was found."""
         return self.span is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A step of attention that was observed when the compiled kernel ran. `span` is the line where its value is
+    complete, `also` the other lines that hold it, `holds` what that is (``S (raw)``), `confidence` as of the label,
+    and `problem` the sizes it was seen on. `read`: how it stands to what was read there (``agrees``, ``beside``: on
+    other lines than that which reading names, ``conflicts``), '' where reading did not find the step.
+    """
+
+    name: str
+    words: str
+    span: Span
+    holds: str
+    confidence: str
+    problem: str
+    also: tuple[Span, ...] = ()
+    read: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +75,13 @@ class Coverage:
 
     @property
     def found(self) -> int:
-        """How many landmarks were found."""
+        """How many landmarks were found, by reading or by watching."""
         return sum(mark.found for mark in self.landmarks)
+
+    @property
+    def observed(self) -> int:
+        """How many landmarks are known from watching alone."""
+        return sum(mark.found and mark.provenance == "observed" for mark in self.landmarks)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -66,8 +90,8 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """True when every landmark was found and nothing is opaque."""
-        return bool(self.landmarks) and not self.missing and self.opaque_ops == 0 and self.grid
+        """True when every landmark was read and nothing is opaque. What was only observed is no program."""
+        return bool(self.landmarks) and not (self.missing or self.observed or self.opaque_ops) and self.grid
 
     @property
     def score(self) -> float:
@@ -76,7 +100,9 @@ class Coverage:
 
     def sentence(self) -> str:
         """`7 of 9 steps; missing: the row sum; 1 statement not understood`."""
-        parts = [f"{self.found} of {len(self.landmarks)} steps"]
+        parts = [
+            f"{self.found} of {len(self.landmarks)} steps" + (f" ({self.observed} observed)" * bool(self.observed))
+        ]
         if self.missing:
             parts.append(f"missing: {', '.join(self.missing)}")
         if self.opaque_ops:

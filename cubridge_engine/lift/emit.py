@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.expr import NEG_INF, Call, Const, Expr, Var, free_vars
 from ..ir.nodes import Alloc, Barrier, CpCommit, CpWait, For, If, LaneReduce, Let, Mask, Op, Opaque, RowMap, RowReduce
-from . import emit_tiles
+from . import emit_tiles, in_place
 from .addresses import MemoryError_
 from .emit_copies import copy_jobs
 from .emit_groups import row_jobs, store_jobs, tile_jobs
@@ -31,6 +31,7 @@ def emit_block(e: Emission, items: list[Any]) -> tuple[Op, ...]:
         *row_jobs(e, items),
         *store_jobs(e, items),
     ]
+    places: dict[int, Job] = {}
     for job in sorted(jobs, key=lambda j: j.order):
         before = len(e.ops)
         try:
@@ -40,9 +41,10 @@ def emit_block(e: Emission, items: list[Any]) -> tuple[Op, ...]:
             e.failures.append((job.place, str(why)))
             e.emit(Opaque((), job.writes, str(why), e.origin(job.place)))
             job.recover()
+        places |= {id(op): job for op in e.ops[before:] if isinstance(op, RowReduce)}
     result = tuple(e.ops)
     e.ops = outer
-    return fold_maximum(fold_copy(merge_lanes(result)))
+    return fold_maximum(fold_copy(only_quads(e, merge_lanes(result), places)))
 
 
 def fold_copy(ops: tuple[Op, ...]) -> tuple[Op, ...]:
@@ -121,6 +123,20 @@ def merge_lanes(ops: tuple[Op, ...]) -> tuple[Op, ...]:
         ):
             result[-1] = dataclasses.replace(last, lanes=1)
             continue
+        result.append(op)
+    return tuple(result)
+
+
+def only_quads(e: Emission, ops: tuple[Op, ...], jobs: dict[int, Job]) -> tuple[Op, ...]:
+    """A sum that the threads of a row keep apart has a place in CuIR where they are the quad of an mma fragment."""
+    result: list[Op] = []
+    for op in ops:
+        if isinstance(op, RowReduce) and op.lanes not in (1, 4):
+            job = jobs[id(op)]
+            kept = op.role.removeprefix("row_")
+            why = f"{op.lanes} threads share a row, and each keeps a {kept} of its own from tile to tile"
+            e.failures.append((job.place, why))
+            op = Opaque((), job.writes, why, op.origin)
         result.append(op)
     return tuple(result)
 
@@ -303,6 +319,8 @@ def first_column(e: Emission, loop: Loop) -> Value:
                 continue
 
             def moved(n: Node, shift: int = shift) -> Value | None:
+                if n.op == "floordiv" and n.args[0] is loop.iv and n.args[1] == loop.step:
+                    return store.add(n, shift)  # the number of the trip, by which a ring is counted
                 return store.add(n, shift * loop.step) if n is loop.iv else None
 
             if _same(store.substitute(written, moved), slot):
@@ -365,6 +383,7 @@ def allocations(e: Emission) -> list[Op]:
         result.append(
             Alloc(name, buffer.slots, buffer.rows, buffer.columns, dtype, "shared", layout_of(buffer), origin)
         )
+    result.extend(in_place.allocations(e))
     for name in sorted(e.tiles):
         columns = p.Dv if name.startswith("O") else p.Bc
         result.append(Alloc(name, 1, p.Br, columns, "float32", "register", "fragment" if e.q_register else "row"))

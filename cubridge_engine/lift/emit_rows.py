@@ -59,6 +59,9 @@ def cell_steps(e: Emission, events: list[Assign]) -> list[_Single]:
     return steps
 
 
+_NAMES = frozenset({"ver", "phi", "after", "join"})
+
+
 def _classify(e: Emission, event: Assign) -> _Single:
     value = event.value
     inner = look(value)
@@ -71,7 +74,7 @@ def _classify(e: Emission, event: Assign) -> _Single:
         leaves = flatten(value.op, value)
         if e.shapes.contraction(value) is None and e.shapes.is_reduction(event.version, value.op, leaves):
             return _Single("reduce", value.op, event)
-    copies = isinstance(value, Node) and value.op in ("ver", "phi", "after", "join")
+    copies = isinstance(value, Node) and (value.op in _NAMES or value in e.shapes.carried)
     if copies and not isinstance(inner, float):
         return _Single("copy", "", event)
     return _Single("map", "", event)

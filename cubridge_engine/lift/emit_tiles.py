@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.expr import NEG_INF, Call, Const, Expr, Var, free_vars, walk
 from ..ir.nodes import Alloc, Copy, Fill, LoadTile, Map, Mask, Mma, Op, Origin, Score, StoreRow, StoreTile
 from ..ir.simplify import simplify
-from . import addresses, exchanges, linear
+from . import addresses, exchanges, in_place, linear
 from .addresses import MemoryError_
 from .rewrite import NotExpressible
 from .shape_types import Contraction, Element, Row, Tile, look, unrounded
@@ -206,34 +206,31 @@ def product(e: Emission, c: Contraction, acc: str, origin: Origin) -> Mma:
     a_slot: Expr | None = None
     if isinstance(c.left, Element):
         if c.left.buffer is None:
-            load_direct(e, c.left)
+            if not e.q_register:
+                in_place.read_q(e, c.left, origin)
             a = "Qf"
         elif e.q_register:
             a = "Qf"
         else:
             a, a_slot = e.buffer_names[id(c.left.buffer)], e.writer.uniform(c.left.slot)
     else:
-        name = e.name_of(c.left)
-        if name is None:
+        moved = exchanges.origins(e.machine.store, c.left) or []
+        names = {e.name_of(unrounded(origin.value)) for origin in moved} or {e.name_of(c.left)}
+        name = names.pop()
+        if name is None or names:
             raise NotExpressible("a left operand that is no tile")
         a = name
     if c.right.buffer is None:
-        raise NotExpressible("an operand read from global memory in place")
+        b = in_place.read(e, c, origin)
+        return Mma(c.role, acc, a, b, None, c.atom, a_slot, bool(c.rounds), origin)
     slot = e.writer.uniform(c.right.slot)
     return Mma(c.role, acc, a, e.buffer_names[id(c.right.buffer)], slot, c.atom, a_slot, bool(c.rounds), origin)
-
-
-def load_direct(e: Emission, element: Element) -> None:
-    """Q read straight from global memory into registers: the copy must have been emitted at its place."""
-    if not e.q_register:
-        raise NotExpressible("Q is read from global memory inside the loop")
-    assert element.direct is not None
 
 
 def copy_direct(e: Emission, event: Assign, element: Element) -> None:
     """Copy of Q's tile from global memory into registers."""
     access = element.direct
-    limit = None if element.limit is None else e.writer.uniform(element.limit)
+    limit = in_place.row_limit(e, element, "q")
     e.q_register = True
     origin = e.origin(event.place)
     e.emit(Alloc("Qf", 1, e.problem.Br, e.problem.D, "io", "register", "row", origin))

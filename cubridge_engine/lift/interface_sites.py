@@ -33,6 +33,28 @@ def _list_site(f: Finder, name: str, params: TreeNode) -> SignatureSite | None:
     return SignatureSite(name, entries[-1].end_byte, ", ", f.source.span(params))
 
 
+def instantiations(f: Finder) -> tuple[SignatureSite, ...]:
+    """``template __global__ void k<64>(const half*, ...);``: their lists of parameter types."""
+    found: list[SignatureSite] = []
+    stack = [f.source.root]
+    while stack:
+        node = stack.pop()
+        if node.type != "template_instantiation":
+            stack.extend(node.named_children)
+            continue
+        inner = node.child_by_field_name("declarator")
+        while inner is not None and inner.type != "function_declarator":
+            inner = inner.child_by_field_name("declarator")
+        name, params = (inner.child_by_field_name(x) for x in ("declarator", "parameters")) if inner else (None, None)
+        if name is None or params is None:
+            continue
+        called = f.source.clean_text(name).split("<")[0].rsplit("::", 1)[-1].strip()
+        site = _list_site(f, called, params)
+        if site is not None and called == f.chosen.name:
+            found.append(site)
+    return tuple(sorted(found, key=lambda s: s.insert))
+
+
 def launchers(f: Finder) -> tuple[SignatureSite, ...]:
     """Host functions that launch the kernel."""
     found: dict[str, SignatureSite] = {}
@@ -161,9 +183,9 @@ def _trips_per_tile(f: Finder) -> int:
 
 
 def _mentions(m: Machine, value: Any, probe: Node) -> bool:
-    from .values import walk
+    from .walking import walk
 
     return any(n is probe for n in walk([value]))
 
 
-__all__ = ["MemoryError_", "calls", "launchers", "prologue", "signature"]
+__all__ = ["MemoryError_", "calls", "instantiations", "launchers", "prologue", "signature"]

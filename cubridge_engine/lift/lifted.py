@@ -13,7 +13,7 @@ from ..ir.anchors import Anchors
 from ..ir.nodes import For, If, Kernel, Op, Origin
 from ..source import SourceFile
 from . import budget, lifting, select
-from .coverage import Coverage
+from .coverage import Coverage, Seen
 from .observed import Observed
 from .proposed import with_provenance
 
@@ -33,6 +33,7 @@ class Lifted:
     seconds: float = 0.0
     source: SourceFile | None = field(default=None, repr=False, compare=False)
     observed: Observed = field(default_factory=Observed, repr=False, compare=False)  # what CuIR does not keep
+    seen: tuple[Seen, ...] = ()  # what watching the kernel run adds (`watch.merge`); reading leaves it empty
 
     def ops_at(self, line: int) -> list[Op]:
         """The operations whose text (call site or callee) covers the 0-based `line`, outermost first."""

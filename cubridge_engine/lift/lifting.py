@@ -10,17 +10,20 @@ import numpy as np
 from ..diagnostics import Diagnostic, make
 from ..ir.anchors import Anchors
 from ..ir.expr import Var
-from ..ir.nodes import GridMap, Kernel, Let, Op, Origin
+from ..ir.nodes import GridMap, Kernel, Let, Op, Opaque, Origin
 from ..source import SourceFile
 from . import (
     addresses,
     anchors_find,
     causes,
     emit,
+    in_place,
     liveness,
     map_lengths,
     map_unknowns,
     parameters,
+    per_key,
+    q_inside,
     roles,
     shared_states,
     units,
@@ -77,8 +80,11 @@ def lift_kernel(
     mem = Memory(store, m.trace, store.threads, m.param_sizes)
     loop = kv_loop(m, mem)
     learn_direct(m, mem)
+    in_place.learn(m, mem, loop)
     regions = shared_states.find(m, mem, loop)
     shapes = Shapes(store, mem, loop, {})
+    order = q_inside.exchange(m, mem, shapes, loop)
+    folded = per_key.fold(m, shapes, loop)
     for event in addresses.events_of(m.trace.items):
         if isinstance(event, Loop):
             shapes.carried.update({c.node: c for c in event.carried})
@@ -90,7 +96,7 @@ def lift_kernel(
     writer.int_params = {
         names[n.data]: "int" for n in all_nodes(m) if n.op == "param" and n.kind == "int" and n.data not in flags
     }
-    e = Emission(m, source, mem, shapes, problem, writer, loop, regions=regions)
+    e = Emission(m, source, mem, shapes, problem, writer, loop, regions=regions, order=order)
     found = contractions(e)
     diagnostics: list[Diagnostic] = []
     grid: GridMap | None = None
@@ -98,7 +104,7 @@ def lift_kernel(
     if "qk" in found:
         try:
             read_problem(e, found)
-            body = emit_body(e)
+            body = emit_body(e, folded)
             grid = grid_map(e, source, definition)
         except (NotExpressible, MemoryError_) as why:
             diagnostics.append(
@@ -106,6 +112,8 @@ def lift_kernel(
             )
     coverage = measure(e, chosen, grid is not None)
     diagnostics.extend(report(e, chosen, coverage, threads))
+    if order is not None and order.assumed:
+        diagnostics.append(make("CB136", source.span_of(*order.assumed[0].site)))
     diagnostics = causes.gathered(source, diagnostics)
     if grid is None or coverage.found < 4:
         return Result(
@@ -173,6 +181,7 @@ def contractions(e: Emission) -> dict[str, Contraction]:
     """The largest product of each role; fixes which parameters are Q, K and V."""
     found: dict[str, Contraction] = {}
     columns: set[int] = set()  # of O
+    keys: set[int] = set()
     for event in addresses.events_of(e.machine.trace.items):
         if not isinstance(event, Assign | MemoryStore) or not isinstance(event.value, Node):
             continue
@@ -183,6 +192,8 @@ def contractions(e: Emission) -> dict[str, Contraction]:
             continue
         if c.role == "pv":
             columns.update(np.unique(c.tile.c).tolist())
+        else:
+            keys.update(np.unique(c.tile.c).tolist())
         known = found.get(c.role)
         if known is None or len(c.columns) > len(known.columns):
             found[c.role] = c
@@ -191,6 +202,7 @@ def contractions(e: Emission) -> dict[str, Contraction]:
         assert isinstance(c.left, Element)
         e.problem.tensors["q"], e.problem.tensors["k"] = c.left.tensor, c.right.tensor
         e.problem.D = e.problem.Dv = len(c.columns)
+        e.problem.Bc = len(keys)
     if "pv" in found:
         e.problem.tensors["v"] = found["pv"].right.tensor
         e.problem.Dv = len(columns)
@@ -208,7 +220,7 @@ def read_problem(e: Emission, found: dict[str, Contraction]) -> None:
     whole_rows(found, p)
     qk = found["qk"]
     assert isinstance(qk.left, Element)
-    p.Bc = qk.right.buffer.rows if qk.right.buffer else 0
+    p.Bc = qk.right.buffer.rows if qk.right.buffer else p.Bc
     row0 = qk.left.buffer.waves[0].parts[0].access.row0 if qk.left.buffer else qk.left.direct.row0
     p.Br = qk.left.buffer.rows if qk.left.buffer else int(qk.tile.i.max()) + 1
     p.q_row0 = row0
@@ -219,8 +231,9 @@ def read_problem(e: Emission, found: dict[str, Contraction]) -> None:
         for wave in e.memory.waves:
             if wave.tensor == position:
                 bases.setdefault(role, wave.parts[0].access.base)
-    if qk.left.direct is not None:
-        bases.setdefault("q", qk.left.direct.base)
+    for role, element in (("q", qk.left), ("k", qk.right), ("v", found["pv"].right if "pv" in found else None)):
+        if isinstance(element, Element) and element.direct is not None:
+            bases.setdefault(role, element.direct.base)
     limits = wave_limits(e.memory.waves, p.tensors)
     lse: Value | None = None
     for event in e.memory.global_stores:
@@ -234,6 +247,7 @@ def read_problem(e: Emission, found: dict[str, Contraction]) -> None:
             terms = {m: (c // event.size) for m, c in store.poly(event.ptr.offset).terms.items() if m}
             lse = store.lower(dict(terms))
     reader.sizes_from_limits(limits)
+    in_place.learn_length(e, qk)
     map_lengths.learn_lengths(e.machine, p, e.kv_loop, limits)
     if "q" not in bases:
         raise NotExpressible("Q is not copied as tiles")
@@ -256,6 +270,9 @@ def whole_rows(found: dict[str, Contraction], p: Problem) -> None:
 def q_tiles(e: Emission, row0: Value) -> None:
     """q_tile = row0 / Br over block indices."""
     store = e.machine.store
+    if isinstance(e.order, q_inside.Order):
+        q_inside.name_tile(e, e.order, row0)
+        return
     terms = store.poly(row0).terms
     if not terms or not all(isinstance(c, int) and c % e.problem.Br == 0 for c in terms.values()):
         raise NotExpressible("the first query row is no multiple of the tile")
@@ -273,11 +290,14 @@ def q_tiles(e: Emission, row0: Value) -> None:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def emit_body(e: Emission) -> tuple[Op, ...]:
+def emit_body(e: Emission, folded: per_key.Folded | None) -> tuple[Op, ...]:
     """The body, with allocations and the number of tiles in front."""
     e.lane_count = lane_count(e)
     lets = tile_count(e)
     body = emit.emit_block(e, e.machine.trace.items)
+    if e.kv_loop is not None and (lost := per_key.lost_start(folded, body)) is not None:
+        e.failures.append((e.kv_loop.place, lost))
+        body = (*body, Opaque((), ("o",), lost, e.origin(e.kv_loop.place)))
     return (*emit.allocations(e), *lets, *body)
 
 

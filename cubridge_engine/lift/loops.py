@@ -9,7 +9,8 @@ from . import dispatch, once, places, reinterpreted, rotation
 from .machine import Machine, Scope, tracked, value_kind
 from .syntax import Syn
 from .trace import Carried, Loop
-from .values import Cells, Node, NotUnderstood, Ptr, Value, is_uniform, non_negative, same, walk
+from .values import Cells, Node, NotUnderstood, Ptr, Value, is_uniform, non_negative, same
+from .walking import walk
 
 Execute = Callable[[Machine, Syn, Scope], "str | None"]
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}

@@ -151,6 +151,7 @@ class Machine:
         self.path: list[Value] = []  # all conditions that hold here, uniform ones too
         self.logs: list[dict[tuple[int, int], tuple[Cells, int, Value]]] = []
         self.silent = 0  # > 0: events are not recorded (a rehearsal, or inside a divergent branch)
+        self.stayed: Value = True  # threads where this does not hold have left the kernel before its work
         self.unset: dict[int, Value] = {}  # elements that nothing has set where this condition does not hold (tails)
         self.taking_part = 0  # > 0: only some threads are here; variables made after that one are their own
         self.rehearsal = False

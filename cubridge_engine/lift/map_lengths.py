@@ -11,7 +11,8 @@ from .map_unknowns import is_map_unknown
 from .problem import Problem
 from .queries import all_nodes
 from .trace import Loop
-from .values import Node, Poly, Value, walk
+from .values import Node, Poly, Value
+from .walking import walk
 
 _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 
@@ -21,7 +22,7 @@ def learn_lengths(m: Machine, p: Problem, loop: Loop | None, limits: dict[str, l
     parameter that ends the KV loop, or the one that its keys are compared with.
     """
     if "Sk" not in p.sizes and loop is not None and any(map(is_map_unknown, limits.get("k", ()))):
-        bound = list(walk([loop.hi]))
+        bound = list(walk([loop.lo if loop.step < 0 else loop.hi]))  # where the keys end
         found = [
             {a for n in bound if n.op in ("min", "select") for a in n.args if _length(a)},
             {a for n in all_nodes(m) if n.op in _COMPARED for a, b in _sides(n) if _length(a) and uses(b, loop.iv)},

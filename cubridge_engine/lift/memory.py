@@ -185,8 +185,9 @@ class Memory:
                 condition, value = value.args[0], value.args[1]
             elif value.op == "select" and is_zero(value.args[1]):
                 condition, value = self.store.node("not", (value.args[0],), kind="bool"), value.args[2]
-            elif value.op == "mul" and factor is None and (found := factor_of(value)) is not None:
-                value, factor = found
+            elif value.op == "mul" and (found := factor_of(value)) is not None:
+                value, more = found
+                factor = more if factor is None else self.store.node("mul", (more, factor))
             else:
                 break
         return None, True, None

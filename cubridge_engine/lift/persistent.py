@@ -18,7 +18,8 @@ import numpy as np
 from .addresses import identity
 from .machine import Machine, copied
 from .syntax import Syn
-from .values import Cells, Node, NotUnderstood, Poly, Ptr, Record, Value, walk
+from .values import Cells, Node, NotUnderstood, Poly, Ptr, Record, Value
+from .walking import walk
 
 _COORDINATES = ("x", "y")  # of the grid of items
 _SIZES = (1, 1, 2, 2, 4, 300)

@@ -12,7 +12,8 @@ from .ctypes_table import OTHER, TYPES, VECTORS, named, stars
 from .machine import Machine, Scope
 from .syntax import Syn
 from .trace import MemoryStore
-from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Value, walk
+from .values import UNDEFINED, Cells, CType, Node, NotUnderstood, Poly, Ptr, Value
+from .walking import walk
 
 
 def place(m: Machine, syn: Syn, scope: Scope) -> tuple[Ptr, str | None]:
@@ -66,7 +67,7 @@ def _macro_body(m: Machine, syn: Syn, scope: Scope) -> Syn | None:
 
 def element(m: Machine, base: Ptr, index: Value) -> Ptr:
     """``base[index]`` as an address."""
-    step = m.store.mul(as_int(m, index), scale_of(base))
+    step = m.store.mul(m.store.fold(as_int(m, index)), scale_of(base))
     return Ptr(base.space, base.root, m.store.add(base.offset, step), base.ctype, base.dims[1:])
 
 

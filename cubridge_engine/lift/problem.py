@@ -62,7 +62,7 @@ class Reader:
         q_parts = self._parts(bases["q"])
         k_parts = self._parts(bases["k"]) if "k" in bases else {}
         indices = list(q_parts)
-        h = self._head(indices, list(k_parts), lse)
+        h = self._head(indices, list(k_parts), lse, q_parts)
         b = next((a for a in indices if a is not h), 0)
         self.p.h, self.p.b = h if h is not None else 0, b
         if len(indices) == 1 and h is not None:
@@ -85,7 +85,9 @@ class Reader:
                 parts[index[0]] = self.store.add(parts.get(index[0], 0), stride)
         return parts
 
-    def _head(self, q: list[Node], k: list[Node], lse: Value | None) -> Node | None:
+    def _head(
+        self, q: list[Node], k: list[Node], lse: Value | None, strides: dict[Node, Value] | None = None
+    ) -> Node | None:
         if len(q) == 1:
             return q[0]
         for a in q:
@@ -97,10 +99,14 @@ class Reader:
                 return a
         if lse is not None:
             parts = self._parts(lse)
-            strides = {a: self.store.poly(parts[a]) for a in q if a in parts}
-            if len(strides) == 2:
-                (x, sx), (y, sy) = strides.items()
+            rows = {a: self.store.poly(parts[a]) for a in q if a in parts}
+            if len(rows) == 2:
+                (x, sx), (y, sy) = rows.items()
                 return x if _degree(sx) < _degree(sy) else y
+        if len(q) == 2 and strides is not None:
+            degrees = [_degree(self.store.poly(strides[a])) for a in q]
+            if degrees[0] != degrees[1]:  # the batches lie a number of heads apart
+                return q[degrees.index(min(degrees))]
         # Nothing tells them apart, and nothing depends on it: either reading computes the same. Usually y is the head.
         by_axis = {str(a.data): a for a in q if a.op == "block"}
         return by_axis.get("y", q[0] if q else None)
@@ -235,7 +241,7 @@ def _contains(value: Value, node: Any) -> bool:
 
 
 def _walk(value: Value) -> Any:
-    from .values import walk
+    from .walking import walk
 
     return walk([value])
 

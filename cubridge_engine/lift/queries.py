@@ -6,7 +6,8 @@ from weakref import WeakKeyDictionary
 
 from . import addresses
 from .machine import Machine
-from .values import Node, Poly, Value, walk
+from .values import Node, Poly, Value
+from .walking import walk
 
 _FOUND: WeakKeyDictionary[Machine, tuple[int, list[Node]]] = WeakKeyDictionary()
 

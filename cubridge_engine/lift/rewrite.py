@@ -21,6 +21,7 @@ from .addresses import Ints
 from .problem import Problem
 from .stepwise import Axis, solve, stepwise
 from .values import Coefficient, Monomial, Node, Poly, Store, Value, non_negative
+from .walking import walk
 from .whole_numbers import whole_all
 
 
@@ -186,7 +187,7 @@ class Writer:
             return self._read(nodes, frame)
         if first.op in ("ne", "eq") and (flag := self._flag(first)) is not None:
             return flag if first.op == "ne" else Call("not", (flag,))
-        if first.op in ("ne", "eq") and first.args[1] == 0 and all(_is_remainder(n.args[0]) for n in nodes):
+        if first.op in ("ne", "eq") and all(n.args[1] == 0 and _is_remainder(n.args[0]) for n in nodes):
             # A remainder is zero or not whatever its sign: C's % and the mathematical one agree.
             inner = [n.args[0] for n in nodes]
             return Call(first.op, (Call("mod", self._args([x for x in inner if isinstance(x, Node)], frame)), Const(0)))
@@ -269,8 +270,8 @@ class Writer:
     def _by_atoms(self, polys: list[Poly], frame: Frame) -> Expr:
         """Polynomials with thread-dependent atoms (a clamped index, a remainder): same shape, atom by atom.
 
-        Atoms are paired in the order in which they were made; each pair is then an expression of its own, so that a
-        wrong pair is not expressible rather than wrong.
+        Atoms are paired by their factors, operations and symbols, then in the order in which they were made; each pair
+        is then an expression of its own, so that a wrong pair is not expressible rather than wrong.
         """
         split = [self._atoms_of(p) for p in polys]
         if len({len(atoms) for atoms, _ in split}) != 1:
@@ -284,13 +285,14 @@ class Writer:
 
     def _atoms_of(self, poly: Poly) -> tuple[list[tuple[Node, Value]], Value]:
         """The thread-dependent atoms of a polynomial with their factors, and what is left."""
-        atoms = sorted((a for a in poly.atoms() if not a.uniform), key=lambda a: a.uid)
+        atoms = [a for a in poly.atoms() if not a.uniform]
         if any(sum(not a.uniform for a in m) > 1 for m in poly.terms):
             raise NotExpressible("an index with a product of thread-dependent parts")
         found: list[tuple[Node, Value]] = []
         for atom in atoms:
             factor = {tuple(a for a in m if a is not atom): c for m, c in poly.terms.items() if atom in m}
             found.append((atom, self.store.lower(factor)))
+        found.sort(key=_likeness)
         rest = {m: c for m, c in poly.terms.items() if all(a.uniform for a in m)}
         return found, self.store.lower(rest)
 
@@ -420,6 +422,14 @@ _INTEGERS = ("qt", "q0", "kv0", "lane", "gridx", "gridy", "gridz")
 
 def _is_remainder(value: Value) -> bool:
     return isinstance(value, Node) and value.op in ("tmod", "mod")
+
+
+def _likeness(part: tuple[Node, Value]) -> tuple[str, list[str], list[int], int]:
+    """A key by which the same part of an index has the same place in every element."""
+    atom, factor = part
+    inside = list(walk([atom]))
+    ends = sorted(n.uid for n in inside if not n.args)
+    return repr(factor), sorted(n.op for n in inside), ends, atom.uid
 
 
 _WORDS = {

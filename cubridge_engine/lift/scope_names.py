@@ -10,6 +10,7 @@ import numpy as np
 from ..ir.anchors import Names
 from ..ir.nodes import Kernel
 from .addresses import Ints
+from .spelling import enclosed, spell
 from .state import Emission, lane_of
 from .values import Node, Poly, Value, same
 
@@ -38,6 +39,8 @@ def names_at(e: Emission, kernel: Kernel, key: tuple[int, int] | None, rows: Int
         found = variable_with(snapshot, value) or spelled(e, value)
         if found is not None and (canonical != "kv0" or found in snapshot or _loop_in_scope(e, snapshot)):
             text[canonical] = found
+        elif found is None and (written := spell(e, snapshot, value)) is not None:
+            text[canonical] = enclosed(written)
     if e.machine.work is not None:
         _by_members(e, kernel, snapshot, wanted, text)
         if _has_width(e, key, snapshot):
@@ -156,7 +159,8 @@ def spelled(e: Emission, value: Value) -> str | None:
         atom = _atom(e, m[0]) if m else ""
         if atom is None:
             return None
-        parts.append(str(c) if not m else atom if c == 1 else f"{atom} * {c}")
+        signed = f"(int){atom}" if atom.startswith("blockIdx.") else atom
+        parts.append(str(c) if not m else signed if c == 1 else f"{signed} * {c}")
     text = " + ".join(parts)
     return f"({text})" if " " in text else text
 

@@ -33,6 +33,12 @@ class Tile:
     axis: str  # j | d
     i: Ints
     c: Ints
+    others: tuple[Ints, Ints] | None = None  # the same, where threads that hold no element go on as the others do
+
+    @property
+    def everywhere(self) -> tuple[Ints, Ints]:
+        """Row and column as a formula of the thread gives them, also where there is no element."""
+        return self.others if self.others is not None else (self.i, self.c)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

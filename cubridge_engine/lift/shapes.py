@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import addresses, budget
+from . import addresses, budget, exchanges, lanes_of
 from .addresses import Ints, MemoryError_
 from .memory import Memory
 from .shape_types import (
@@ -61,8 +61,9 @@ class Shapes:
         while isinstance(value, Node):
             if value.op in ("ver", "float", "fp16", "bf16") and value.args:
                 value = value.args[0]
-            elif value.op == "mul" and scale is None and (found := addresses.factor_of(value)) is not None:
-                value, scale = found
+            elif value.op == "mul" and (found := addresses.factor_of(value)) is not None:
+                value, factor = found
+                scale = factor if scale is None else self.store.node("mul", (factor, scale))
             elif value.op == "select" and addresses.is_zero(value.args[2]):
                 row = addresses.row_of([value.args[0]])
                 limit, value = (row[1] if row else None), self.memory.assume(value.args[1], value.args[0])
@@ -327,8 +328,9 @@ class Shapes:
         return sides[0], sides[1]
 
     def score_tile(self, value: Value) -> Tile | None:
-        """The coordinates of an element of S or P, also when it is read back from shared memory."""
-        info = self.info(value)
+        """The coordinates of an element of S or P, also when it is another lane's, or read back from shared memory."""
+        moved = exchanges.origins(self.store, value)
+        info = self.info(value) if moved is None else lanes_of.gathered(self.store, self.info, moved)
         return info if isinstance(info, Tile) and info.axis == "j" else None
 
     def _ordered(self, pair: tuple[Any, Any]) -> tuple[Any, Element | None]:
@@ -352,6 +354,10 @@ class Shapes:
 
     # ---- computed values
     # -----------------------------------------------------------------------------------------------------
+
+    def know(self, node: Node, info: Info) -> None:
+        """Remember what a value is."""
+        self._info[node.uid] = info
 
     def info(self, value: Value) -> Info:
         """What a float value is; None when it is uniform or not understood."""
@@ -399,7 +405,7 @@ class Shapes:
             if found is not None:
                 return found.tile
         if node.op == "shfl" and node.data[0] == "lane":
-            return self._other_lane(node)
+            return lanes_of.other_lane(self.store, self.info, node)
         return None if node.op == "unknown" else self._combine(node)
 
     def _combine(self, node: Node) -> Info:
@@ -462,17 +468,6 @@ class Shapes:
             return bool(rows) or any(isinstance(x, float) and x == -np.inf for x in leaves)
         own = [x for x in leaves if same_variable(version, x)]
         return bool(own) and tiles[0].axis == "j" and not any(isinstance(self.info(x), Tile) for x in own)
-
-    def _other_lane(self, node: Node) -> Info:
-        """A value of another lane of the warp: the coordinates that it has there."""
-        info = self.info(node.args[0])
-        threads = np.arange(self.store.threads)
-        source = threads - threads % 32 + np.asarray(node.data[1])
-        if int(source.max()) >= self.store.threads:
-            return None
-        if isinstance(info, Tile):
-            return Tile(info.axis, info.i[source], info.c[source])
-        return Row(info.i[source], info.partial) if isinstance(info, Row) else None
 
     def _read_back(self, node: Node) -> Info:
         """A shared read of something threads stored: the coordinates of what was stored, gathered."""

@@ -25,6 +25,8 @@ from .state import Emission
 from .trace import Assign, Carried, Loop, MemoryStore
 from .values import Cells, CType, Store
 
+SHARED = "shared"  # what a variable that lives in shared memory is called
+
 
 @dataclass(slots=True)
 class Placed:
@@ -84,7 +86,7 @@ def find(m: Machine, mem: Memory, loop: Loop | None) -> list[Region]:
         sizes = {p.event.size for p in members}
         if not before or not inside or len(sizes) != 1 or any(id(p.event) not in own for p in inside):
             continue
-        cells = m.new_cells("shared", CType("float", 4, "float"), (), loop.place.site[0])
+        cells = m.new_cells(SHARED, CType("float", 4, "float"), (), loop.place.site[0])
         region = Region(low, high, sizes.pop(), before, inside, loop, cells)
         if _fill(m, mem, region):
             found.append(region)
@@ -172,7 +174,7 @@ def _passed_on(e: Emission) -> None:
     for low, high, members in _regions(rows):
         if any(low < b and a < high for a, b in states):
             continue
-        cells = e.machine.new_cells("shared", CType("float", 4, "float"), (), 0)
+        cells = e.machine.new_cells(SHARED, CType("float", 4, "float"), (), 0)
         elements: dict[bytes, int] = {}
         for p in members:
             index = elements.setdefault(p.key(), len(elements))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .addresses import Ints
 from .rewrite import NotExpressible
@@ -138,6 +139,34 @@ def writings(e: Emission, obj: TileObject, items: list[Any]) -> list[Writing]:
     return [Writing([p.event for p in w], [_tile(obj.axis, p, key.low, size, rows, columns) for p in w]) for w in found]
 
 
+def tile_at(e: Emission, obj: TileObject | None, store: MemoryStore) -> Tile | None:
+    """The element of a tile in shared memory that a store writes; threads that do not store continue what the first
+    ones do. None for a store elsewhere.
+    """
+    key = obj.key if obj is not None else None
+    if not isinstance(key, SharedTile) or id(store) not in key.members or obj is None:
+        return None
+    p = key.members[id(store)]
+    if not key.mixed:
+        return obj.coordinates.get(key.element(store))
+    try:
+        rows, columns = _places(e, key, store.size)
+        tile = _tile(obj.axis, p, key.low, store.size, rows, columns)
+    except NotExpressible:
+        return None
+    return Tile(tile.axis, *tile.everywhere)
+
+
+def continued(numbers: Ints, active: NDArray[np.bool_]) -> Ints:
+    """`numbers` of the first threads, 2^n of them, with those of the others as the last digit goes on."""
+    count = int(active.sum())
+    if count == len(numbers) or count & (count - 1) or count < 2 or not active[:count].all():
+        return numbers
+    ids = np.arange(len(numbers))
+    step = int(numbers[count - 1] - numbers[count // 2 - 1])
+    return numbers[ids % count] + ids // count * 2 * step
+
+
 def _places(e: Emission, key: SharedTile, size: int) -> tuple[Ints, Ints]:
     """Row and column of the element at each address (-1: none). Raises NotExpressible when stores disagree."""
     count = (key.high - key.low) // size
@@ -159,4 +188,5 @@ def _tile(axis: str, p: Placed, low: int, size: int, rows: Ints, columns: Ints) 
     where = np.clip((p.at - low) // size, 0, len(rows) - 1)
     if int(rows[where[p.active]].min()) < 0:
         raise NotExpressible("a store between the elements of a tile in shared memory")
-    return Tile(axis, rows[where], columns[where])
+    i, c = rows[where], columns[where]
+    return Tile(axis, i, c, (continued(i, p.active), continued(c, p.active)))

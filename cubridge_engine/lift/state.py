@@ -77,7 +77,9 @@ class Emission:
         default_factory=dict[tuple[int, int], str]
     )  # (oid, index) -> m, l, O
     buffer_names: dict[int, str] = field(default_factory=dict[int, str])  # id(buffer) -> name
+    order: Any = None  # of the loops over query and KV tiles, where the KV loop is the outer one (q_inside.Order)
     q_register: bool = False
+    direct: dict[str, Origin] = field(default_factory=dict[str, Origin])  # register tiles that are loaded in the loop
     ops: list[Op] = field(default_factory=list[Op])
     steps: dict[str, Origin] = field(default_factory=dict[str, Origin])  # landmark -> where
     failures: list[tuple[Place, str]] = field(default_factory=list[tuple[Place, str]])
@@ -204,8 +206,8 @@ class Emission:
 
     def tile_frame(self, tiles: list[Tile], source: Callable[[Value], str | None]) -> Frame:
         """Coordinates of tile elements."""
-        i = np.stack([t.i for t in tiles])
-        j = np.stack([t.c for t in tiles]) if tiles[0].axis == "j" else None
+        i = np.stack([t.everywhere[0] for t in tiles])
+        j = np.stack([t.everywhere[1] for t in tiles]) if tiles[0].axis == "j" else None
 
         def fits(at: int, value: Value) -> bool:
             info = self.shapes.info(value)

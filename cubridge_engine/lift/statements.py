@@ -11,6 +11,7 @@ from . import (
     conditions,
     declarations,
     dispatch,
+    leaving,
     loops,
     places,
     roles,
@@ -170,6 +171,10 @@ def _if(m: Machine, syn: Syn, scope: Scope, rest: list[Syn] | None = None) -> Si
             signal = execute_all(m, orelse, inner)
         return signal if signal is not None or rest is None else execute_all(m, rest, scope)
     span = (value_syn.start, value_syn.end)
+    if rest is not None and leaving.for_good(m, condition, then):
+        return leaving.without_some(m, syn, condition, lambda: execute_all(m, rest, scope))
+    if rest is None and leaving.around_work(m, condition, then, orelse):
+        return leaving.for_rows(m, syn, condition, lambda: execute_all(m, sides[0], inner))
     return _branch(
         m,
         syn,

@@ -1,16 +1,15 @@
-"""Values of symbolic execution: integers as polynomials over uniform symbols, everything else as a shared expression
-graph.
+"""Values of symbolic execution: integers as polynomials over uniform symbols, all else as a shared expression graph.
 
-One thread block is executed at once. What depends on the thread index is a NumPy array with one entry per thread;
-what depends on block
-indices, parameters and loop variables stays symbolic. An integer is therefore a sum of monomials (products of uniform
-atoms) whose
-coefficients are ints or per-thread arrays: ``q0 + warp * 16 + lane / 4`` is ``{(bx,): 64, (): [0, 0, 0, 0, 1, ...]}``.
+One thread block is executed at once. What depends on the thread index is a NumPy array with one entry per thread; what
+depends on block indices, parameters and loop variables stays symbolic. An integer is therefore a sum of monomials
+(products of uniform atoms) whose coefficients are ints or per-thread arrays: ``q0 + warp * 16 + lane / 4`` is
+``{(bx,): 64, (): [0, 0, 0, 0, 1, ...]}``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -170,6 +169,7 @@ class Store:
         self.threads = threads
         self._nodes: dict[Any, Node] = {}
         self._count = 0
+        self._folded: dict[int, Value] = {}  # of remainders and quotients kept as written: what they are as numbers
 
     # ---- nodes --------------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Store:
 
     def _other_of_two(self, place: Value) -> Value | None:
         """The other buffer of two, ``place ^ 1`` or ``1 - place``: as the next place, ``(trip + 1) % 2``."""
-        if isinstance(place, Node) and place.op == "mod" and place.args[1] == 2:
+        if isinstance(place, Node) and place.uniform and place.op == "mod" and place.args[1] == 2:
             return self.remainder(self.add(place.args[0], 1), 2, floor=True)
         return None
 
@@ -311,6 +311,34 @@ class Store:
         rest = np.broadcast_to(np.asarray(a.terms.get((), 0), dtype=np.int64), (self.threads,))
         return self.lower(whole), rest
 
+    # ---- remainders of positions ------------------------------------------------------------------------------------
+
+    def kept(self, op: str, a: Value, b: Value, value: Value) -> Value:
+        """`value`, which is ``a op b`` (op: mod | floordiv), or a node that says so.
+
+        ``col % 2`` of a tile that starts at a multiple of 2 is a number for each element; but elements that numbers
+        decide differently are computed differently from then on. So a remainder of a row or a column of the tile stays
+        what was written, until an address needs the number (`fold`).
+        """
+        if not isinstance(a, Poly) or not isinstance(b, int) or b <= 1 or isinstance(value, Node):
+            return value
+        found_again = op == "floordiv" and b & (b - 1) == 0  # by its digits (`stepwise`)
+        if found_again or a.uniform or len(a.terms) < 2 or self._split(a, b) is None:
+            return value
+        node = self.node(op, (a, b), kind="int")
+        self._folded[node.uid] = value
+        return node
+
+    def fold(self, value: Value) -> Value:
+        """`value` with numbers for the remainders and quotients that were kept."""
+        if not self._folded or is_uniform(value) or not isinstance(value, Poly | Node):
+            return value
+        return self.substitute(value, self._number_of)
+
+    def _number_of(self, node: Node) -> Value | None:
+        found = self._folded.get(node.uid)
+        return None if found is None else self.fold(found)
+
     def _numbers(self, a: Value, b: Value) -> tuple[IntArray, IntArray] | None:
         found: list[IntArray] = []
         for v in (a, b):
@@ -371,10 +399,10 @@ class Store:
         return value
 
     def _remake(self, node: Node, args: tuple[Value, ...]) -> Value:
-        if node.op in ("tdiv", "floordiv"):
-            return self.divide(args[0], args[1], floor=node.op == "floordiv")
-        if node.op in ("tmod", "mod"):
-            return self.remainder(args[0], args[1], floor=node.op == "mod")
+        if node.op in ("tdiv", "floordiv", "tmod", "mod"):
+            of = self.divide if node.op in ("tdiv", "floordiv") else self.remainder
+            value = of(args[0], args[1], floor=node.op in ("floordiv", "mod"))
+            return self.kept(node.op, args[0], args[1], value) if node.uid in self._folded else value
         if node.op in _BITS:
             return self.bits(node.op, args[0], args[1])
         return self.node(node.op, args, node.data, node.kind)
@@ -426,14 +454,22 @@ def _non_negative(value: Value, known: dict[int, bool]) -> bool:
     if isinstance(value, bool | int):
         return value >= 0
     if isinstance(value, Poly):
-        return all(
-            np.all(np.asarray(c) >= 0) and all(_non_negative(a, known) for a in m) for m, c in value.terms.items()
-        )
+        least = int(np.min(value.terms.get((), 0)))
+        for m, c in value.terms.items():
+            if m and not (np.all(np.asarray(c) >= 0) and all(_non_negative(a, known) for a in m)):
+                return False
+            least += int(np.min(c)) * math.prod(_least(a) for a in m) if m and least < 0 else 0
+        return least >= 0
     if isinstance(value, Node):
         if id(value) not in known:
             known[id(value)] = _node_non_negative(value, known)
         return known[id(value)]
     return False
+
+
+def _least(node: Node) -> int:
+    """A number that a node which is not negative is never below: ``max(1, tiles)`` is at least 1."""
+    return max((a for a in node.args if isinstance(a, int)), default=0) if node.op == "max" else 0
 
 
 def _node_non_negative(node: Node, known: dict[int, bool]) -> bool:
@@ -446,21 +482,3 @@ def _node_non_negative(node: Node, known: dict[int, bool]) -> bool:
     if node.op == "select":
         return all(_non_negative(a, known) for a in node.args[1:])
     return node.op == "max" and any(_non_negative(a, known) for a in node.args)
-
-
-def walk(values: Iterable[Value]) -> Iterable[Node]:
-    """All nodes below `values`, each once."""
-    seen: set[int] = set()
-    stack = list(values)
-    while stack:
-        v = stack.pop()
-        if isinstance(v, Poly):
-            stack.extend(v.atoms())
-        elif isinstance(v, Node):
-            if v.uid in seen:
-                continue
-            seen.add(v.uid)
-            yield v
-            stack.extend(v.args)
-        elif isinstance(v, Ptr):
-            stack.append(v.offset)

@@ -14,16 +14,16 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .machine import Machine
+from .evaluation import Evaluator, Floats, Random, float_like
+from .machine import Machine, bare
 from .trace import Assign, Branch, Loop, Place
-from .values import Cells, Node, NotUnderstood, Poly, Value, walk
+from .values import Cells, Node, NotUnderstood, Value
+from .walking import walk
 
 if TYPE_CHECKING:
     from .rotation import Rotation
 
-Floats = NDArray[np.float64]
 Key = tuple[int, int]
 TOP_BIT = 0x40004000  # of both halves of a register: the top exponent bit of fp16 and of bf16
 _TOLERANCE = 1e-4  # relative; sums of float32
@@ -60,11 +60,11 @@ def peeled_before(items: Sequence[Any]) -> Before:
     """What these steps, the last of which are the peeled half, assign."""
     found = Before({}, {})
     for event in _assigns(items):
-        key, bare = (event.cells.oid, event.index), _bare(event.value)
-        if isinstance(bare, Node) and bare.op == "mma":
-            found.raw[key] = bare
-        elif _float_like(bare) and not any(n.op == "mma" for n in walk([bare])):
-            found.set_to[key] = Start(bare, event.place)
+        key, inner = (event.cells.oid, event.index), bare(event.value)
+        if isinstance(inner, Node) and inner.op == "mma":
+            found.raw[key] = inner
+        elif float_like(inner) and not any(n.op == "mma" for n in walk([inner])):
+            found.set_to[key] = Start(inner, event.place)
     return found
 
 
@@ -74,12 +74,6 @@ def _assigns(items: Sequence[Any]) -> Iterator[Assign]:
             yield event
         elif isinstance(event, Branch):
             yield from _assigns([*event.then, *event.orelse])
-
-
-def _bare(value: Value) -> Value:
-    while isinstance(value, Node) and value.op == "ver":
-        value = value.args[0]
-    return value
 
 
 # ---- the peeled half
@@ -98,7 +92,7 @@ def starts(
     """
     keys = [(c.cells.oid, c.index) for c in loop.carried]
     nodes = {half.before[k]: k for k in keys}
-    outputs = [k for k in keys if _float_like(half.values[k]) and k[0] not in rotation.late and _float_like(peeled[k])]
+    outputs = [k for k in keys if float_like(half.values[k]) and k[0] not in rotation.late and float_like(peeled[k])]
     carried = {nodes[n] for n in walk([half.values[k] for k in outputs]) if n in nodes}
     states = sorted(k for k in carried if k[0] not in rotation.late and k not in half.raw)
     variables = sorted({k[0] for k in states})
@@ -112,10 +106,6 @@ def starts(
         if all(_same_half(m, half, peeled, before.raw, outputs, start, tile, seed) for seed in range(3)):
             return {**start, **{k: Start(0.0) for k in keys if k[0] in rotation.late}}
     raise NotUnderstood("the scores before a pipelined loop are not weighed as the loop weighs its own")
-
-
-def _float_like(value: Value) -> bool:
-    return isinstance(value, float) or (isinstance(value, Node) and value.kind in ("float", "reg", "wide"))
 
 
 def _candidates(keys: list[Key], peeled: dict[Key, Value], before: Before) -> list[dict[Key, Start]]:
@@ -144,11 +134,11 @@ def _same_half(
 ) -> bool:
     """Both halves on the same random scores, compared."""
     threads = m.store.threads
-    shared = _Random(threads, seed)
-    mine = _Evaluator(m, shared, tile)
+    shared = Random(threads, seed)
+    mine = Evaluator(m, shared, tile)
     mine.give({half.before[k]: mine.one(v.value) for k, v in start.items()})
     mine.give({raw: shared.scores(("raw", key)) for key, raw in half.raw.items() if isinstance(raw, Node)})
-    other = _Evaluator(m, shared, None)
+    other = Evaluator(m, shared, None)
     other.give({raw: shared.scores(("raw", key)) for key, raw in raw_before.items() if isinstance(raw, Node)})
     if set(half.raw) != set(raw_before):
         return False
@@ -181,8 +171,8 @@ def _vote_is_top_bit(rotation: Rotation, quiet: Half) -> None:
     """The vote is on the top exponent bit of every P of the tile: unless it is set, no P is 2 or more."""
     packed = {n for v in quiet.values.values() for n in walk([v]) if n.op == "pack"}
     for vote in {v.uid: v for v in rotation.votes}.values():
-        test = _bare(vote.args[0])
-        masked = _bare(test.args[0]) if isinstance(test, Node) and test.op == "ne" and test.args[1] == 0 else None
+        test = bare(vote.args[0])
+        masked = bare(test.args[0]) if isinstance(test, Node) and test.op == "ne" and test.args[1] == 0 else None
         if not isinstance(masked, Node) or masked.op != "bitand":
             raise NotUnderstood("a vote of a warp on something else than bits of P")
         mask = next((a for a in masked.args if isinstance(a, int)), 0)
@@ -197,12 +187,12 @@ def _vote_is_top_bit(rotation: Rotation, quiet: Half) -> None:
 
 def _words(value: Value) -> Iterator[Node]:
     """The registers whose bits are joined."""
-    bare = _bare(value)
-    if isinstance(bare, Node) and bare.op == "bitor":
-        for arg in bare.args:
+    inner = bare(value)
+    if isinstance(inner, Node) and inner.op == "bitor":
+        for arg in inner.args:
             yield from _words(arg)
-    elif isinstance(bare, Node):
-        yield bare
+    elif isinstance(inner, Node):
+        yield inner
 
 
 def _same_up_to(m: Machine, quiet: Half, taken: Half, factor: int, cells: Cells, live: set[Key]) -> bool:
@@ -213,7 +203,7 @@ def _same_up_to(m: Machine, quiet: Half, taken: Half, factor: int, cells: Cells,
         return False
     grown = dict.fromkeys(rows, False)
     for seed in range(3):
-        shared = _Random(m.store.threads, seed)
+        shared = Random(m.store.threads, seed)
         lowest = {taken.before[row]: np.full(m.store.threads, _LOWEST) for row in rows}
         tops = {row: _prepared(m, shared, taken, lowest).one(taken.values[row]) for row in rows}
         # From far below the largest score to above it: some tiles need not be done again, others must be.
@@ -230,9 +220,9 @@ def _same_up_to(m: Machine, quiet: Half, taken: Half, factor: int, cells: Cells,
 _LOWEST = -1e6
 
 
-def _prepared(m: Machine, shared: _Random, half: Half, factors: dict[Node, Floats]) -> _Evaluator:
+def _prepared(m: Machine, shared: Random, half: Half, factors: dict[Node, Floats]) -> Evaluator:
     """An evaluator with random scores and states, and these factors of rows."""
-    evaluator = _Evaluator(m, shared, None)
+    evaluator = Evaluator(m, shared, None)
     evaluator.give({raw: shared.scores(("raw", k)) for k, raw in half.raw.items() if isinstance(raw, Node)})
     evaluator.give({n: shared.carried(k) for k, n in half.before.items()})
     evaluator.give(factors)
@@ -245,11 +235,11 @@ def _comparable(quiet: Half, taken: Half, rows: list[Key], live: set[Key]) -> It
     """
     row_of = {taken.before[k]: k for k in rows}
     for key, value in taken.values.items():
-        if key in rows or key in taken.raw or not (_float_like(value) and _float_like(quiet.values[key])):
+        if key in rows or key in taken.raw or not (float_like(value) and float_like(quiet.values[key])):
             continue
         if value is taken.before[key] and key in live:
             yield key, _MIXED  # a result that is not corrected
-        if value is taken.before[key] or (_bare(quiet.values[key]) is quiet.before[key] and key not in live):
+        if value is taken.before[key] or (bare(quiet.values[key]) is quiet.before[key] and key not in live):
             continue
         own = {row_of[n] for n in walk([value]) if n in row_of}
         if own:
@@ -259,7 +249,7 @@ def _comparable(quiet: Half, taken: Half, rows: list[Key], live: set[Key]) -> It
 _MIXED: Key = (-1, -1)
 
 
-def _agree(pair: list[_Evaluator], quiet: Half, taken: Half, key: Key, row: Key, tops: dict[Key, Floats]) -> bool:
+def _agree(pair: list[Evaluator], quiet: Half, taken: Half, key: Key, row: Key, tops: dict[Key, Floats]) -> bool:
     if row == _MIXED:
         return False
     before, after = (
@@ -267,136 +257,3 @@ def _agree(pair: list[_Evaluator], quiet: Half, taken: Half, key: Key, row: Key,
         for e, half in zip(pair, (quiet, taken), strict=True)
     )
     return all(np.allclose(a, b, rtol=_TOLERANCE, atol=1e-12) for a, b in zip(before, after, strict=True))
-
-
-# ---- evaluation
-
-
-class _Random:
-    """Random numbers by name: the same name gives the same numbers."""
-
-    def __init__(self, threads: int, seed: int) -> None:
-        self.threads = threads
-        self.seed = seed
-        self._known: dict[Any, Any] = {}
-
-    def normal(self, name: Any) -> Floats:
-        return self._get(name, lambda rng: rng.normal(size=self.threads))
-
-    def scores(self, name: Any) -> Floats:
-        """Raw scores; in the second run every other row has none."""
-        lowest = -np.inf if self.seed == 1 else 0.0
-        return self.normal(name) + np.where(np.arange(self.threads) // 4 % 2, lowest, 0.0)
-
-    def condition(self, name: Any, uniform: bool) -> NDArray[np.bool_]:
-        """Conditions of the block hold but in the first run; of others each holds for most threads, in the second run
-        for none: a row without keys.
-        """
-        share = 0.8 if self.seed != 1 else 0.0
-        return self._get(name, lambda rng: (rng.random(self.threads) < share) | (uniform and self.seed > 0))
-
-    def positive(self, name: Any) -> Floats:
-        return self._get(name, lambda rng: np.full(self.threads, rng.uniform(0.2, 1.0)))
-
-    def carried(self, name: Any) -> Floats:
-        return self._get(("state", name), lambda rng: rng.uniform(0.5, 4.0, size=self.threads))
-
-    def factor(self, name: Any) -> Floats:
-        """How far a row's factor lies above its largest score: the same for the threads of a row."""
-        return self._get(("factor", name), lambda rng: np.repeat(rng.uniform(-12.0, 4.0, size=self.threads // 4), 4))
-
-    def _get(self, name: Any, make: Any) -> Any:
-        if name not in self._known:
-            self._known[name] = make(np.random.default_rng([self.seed, len(self._known)]))
-        return self._known[name]
-
-
-class _Evaluator:
-    """Floats of a trace as numbers per thread. What is no arithmetic is a random number, named after what it is."""
-
-    def __init__(self, m: Machine, shared: _Random, tile: Any) -> None:
-        self.m = m
-        self.shared = shared
-        self.tile = tile
-        self._known: dict[int, Any] = {}
-
-    def give(self, known: dict[Node, Floats]) -> None:
-        """Values of nodes."""
-        self._known.update({n.uid: v for n, v in known.items()})
-
-    def parts(self, value: Value) -> list[Floats]:
-        """The numbers of a value: one, or those packed into a register."""
-        bare = _bare(value)
-        if isinstance(bare, Node) and bare.op in ("pack", "vec"):
-            return [x for a in bare.args for x in self.parts(a)]
-        return [self.one(bare)]
-
-    def one(self, value: Value) -> Floats:
-        """A float for every thread."""
-        if isinstance(value, bool | int | float):
-            return np.full(self.shared.threads, float(value))
-        if isinstance(value, Poly):
-            return self.shared.normal(("integer", self._name(value)))
-        assert isinstance(value, Node)
-        if value.uid not in self._known:
-            self._known[value.uid] = self._compute(value)
-        return self._known[value.uid]
-
-    def _compute(self, node: Node) -> Floats:
-        if node.op == "ver":
-            return self.one(node.args[0])
-        if node.op in ("select", "join"):
-            return np.where(self._holds(node.args[0]), self.one(node.args[1]), self.one(node.args[2]))
-        if node.op in _FLOAT:
-            return _FLOAT[node.op](*(self.one(a) for a in node.args))
-        if node.op == "shfl" and node.data[0] == "xor":
-            return self.one(node.args[0])[np.arange(self.shared.threads) ^ node.data[1]]
-        if node.op == "param":
-            return self.shared.positive(("param", node.data))
-        return self.shared.normal(("other", self._name(node)))
-
-    def _holds(self, value: Value) -> NDArray[np.bool_]:
-        if isinstance(value, bool):
-            return np.full(self.shared.threads, value)
-        assert isinstance(value, Node)
-        if value.op in _COMPARE and any(isinstance(a, float) or _float_like(a) for a in value.args):
-            return _COMPARE[value.op](*(self.one(a) for a in value.args))
-        if value.op == "not":
-            return ~self._holds(value.args[0])
-        return self.shared.condition(("condition", self._name(value)), value.uniform)
-
-    def _name(self, value: Value) -> Any:
-        if self.tile is not None:
-            value = self.m.store.substitute(value, self.tile)
-        return value.uid if isinstance(value, Node) else value.key if isinstance(value, Poly) else value
-
-
-def _f32(operation: Any) -> Any:
-    return lambda *a: operation(*(x.astype(np.float32) for x in a)).astype(np.float64)
-
-
-_FLOAT: dict[str, Any] = {
-    "add": _f32(np.add),
-    "sub": _f32(np.subtract),
-    "mul": _f32(np.multiply),
-    "div": _f32(np.divide),
-    "neg": np.negative,
-    "abs": np.abs,
-    "max": np.maximum,
-    "min": np.minimum,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "tanh": np.tanh,
-    "fp16": lambda x: x,  # where P is rounded is the same on both sides, and small P lose their digits
-    "bf16": lambda x: x,
-}
-_COMPARE: dict[str, Any] = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}

@@ -23,8 +23,10 @@ from cubridge_engine.transfer.semantics import bound_semantics, semantics_of
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "kernels"
 EXPERTS = ("flash_fwd_scalar", "flash_fwd_sm80", "flash_fwd_sm90_plain")
+FAULT_BASES = ("kv_outer",)  # clean kernels that faults are planted in
 PATHS = {
     **{path.stem: path for path in sorted(FOLDER.glob("*.toml"))},
+    **{name: ROOT / "tests" / "faults" / "contracts" / f"{name}.toml" for name in FAULT_BASES},
     **{name: ROOT / "expert_kernels" / name / "contract.toml" for name in EXPERTS},
 }
 SCALE = 0.3

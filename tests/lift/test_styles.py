@@ -30,6 +30,7 @@ WHOLE_TILES = (1, 2, 2, 128, 128)  # a kernel without tails
         ("mma_macros", WHOLE_TILES),
         ("mma_three_stages", ONE_LENGTH),
         ("rows_in_shared", ONE_LENGTH),
+        ("per_key", ONE_LENGTH),
         ("struct_parameters", (2, 4, 2, 70, 40)),
     ],
 )
@@ -98,7 +99,6 @@ def test_a_shuffle_brings_the_element_of_its_lane():
 
 REFUSALS = {
     "kv_outer": ("Kj[(tx * d) + x] =", "known only at run time"),
-    "per_key": ("float mn = fmaxf(m, s);", "a row reduction over 1 of 32 columns"),
 }
 
 

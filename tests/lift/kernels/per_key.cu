@@ -28,7 +28,7 @@ __global__ void per_key(const float* __restrict__ Q, const float* __restrict__ K
   if (row < N)
     for (int d = 0; d < D; d++) O[base + row * D + d] = acc[d] / l;
 }
-template __global__ void per_key<64, 32>(const float*, const float*, const float*, float*, int, int, float);
+template __global__ void per_key<32, 16>(const float*, const float*, const float*, float*, int, int, float);
 void go(const float* q, const float* k, const float* v, float* o, int B, int H, int N) {
-  per_key<64, 32><<<dim3((N + 127) / 128, H, B), 128>>>(q, k, v, o, H, N, 0.125f);
+  per_key<32, 16><<<dim3((N + 63) / 64, H, B), 64>>>(q, k, v, o, H, N, 0.1767767f);
 }
