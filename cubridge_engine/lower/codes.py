@@ -46,6 +46,13 @@ register(
             "declare the row of the thread before {role} (`const int row = q0 + r;`), with {role} in its scope, or "
             "make the sink one number per head",
         ),
+        "CB411": Row(
+            E,
+            "rule `{rule}` needs {what} in kernel {kernel}, which has one index for batch and head, and nothing in it "
+            "tells the two apart",
+            "give the kernel the number of heads, and form its addresses from `batch = bh / heads` and "
+            "`head = bh % heads`",
+        ),
         "CB408": Row(
             E,
             "the new parameter {name} has the name of something else in the kernel's file",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..diagnostics import Span
 from ..ir.anchors import ElementNest, MaskSite, Names, ScoreSite
-from ..ir.expr import FALSE, TRUE, Call, Const, Expr, Read, S, Var, conjoin, conjuncts, free_vars, walk
+from ..ir.expr import FALSE, NEG_INF, TRUE, Call, Const, Expr, Read, S, Var, conjoin, conjuncts, free_vars, walk
+from ..ir.nodes import Mask
 from ..ir.text_expr import print_expr
 from ..transfer.model import MaskEdit, ScoreEdit, Step
+from ..transfer.semantics import walk_ops
+from .branchless import joined_without_branch, wants_no_branch
 from .clamped import read_before, starts_a_line
 from .context import Job
 from .cuda_expr import Scope, float_literal, print_cuda
@@ -34,7 +39,8 @@ def at_score_sites(job: Job, score: tuple[Step, ScoreEdit] | None, mask: tuple[S
     fast = fast_score(job, score[1].expr, named, step) if score is not None else None
     edit = score[1] if score is not None else None
     hunks = [_score_hunk(job, site, step, edit, fast, named, always) for site in job.anchors.score]
-    return [*(fast.hunks if fast is not None else ()), *hunks]
+    split = [job.replace(site.raw, site.nest.element, step) for site in job.anchors.score if site.raw is not None]
+    return [*(fast.hunks if fast is not None else ()), *hunks, *split]
 
 
 def _score_hunk(
@@ -46,7 +52,7 @@ def _score_hunk(
     named: Mapping[str, str],
     always: tuple[Expr, ...],
 ) -> Hunk:
-    text = ""
+    text = f"{site.indent}{site.nest.element} = {_raw(job, site.raw)};{job.style.newline}" if site.raw else ""
     # A paragraph per phase, as kernels are written: first the scores, then what is masked.
     if edit is not None and fast is not None:
         extra = dict(named)
@@ -69,6 +75,21 @@ def _score_hunk(
         text += _paragraph(job, site, lines, f"{what} where {print_expr(fails)}")
     needed = "".join(f"{site.indent}{line}{job.style.newline}" for line in _used(site.declarations, [text]))
     return job.hunk(site.offset, site.offset, needed + text, step)
+
+
+def _raw(job: Job, span: Span) -> str:
+    """The score as it was computed in the statement that masks it."""
+    text = " ".join(job.text(span.start, span.end).split())
+    return text[1:-1].strip() if text.startswith("(") and _closes_at_end(text) else text
+
+
+def _closes_at_end(text: str) -> bool:
+    depth = 0
+    for at, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return at == len(text) - 1
+    return False
 
 
 def _paragraph(job: Job, site: ScoreSite, lines: list[str], comment: str, before: Sequence[str] = ()) -> str:
@@ -133,9 +154,13 @@ def _fill_text(job: Job) -> str:
     """The fill as the kernel spells it elsewhere; a weight is masked with 0."""
     if job.weighted:
         return float_literal(0.0, job.style.float_suffix)
-    for site in job.anchors.mask:
+    edit = next((e for _, e in job.result.edits if isinstance(e, MaskEdit)), None)
+    for site in job.anchors.mask if edit is None or edit.fill is None else ():
         return job.text(site.fill.start, site.fill.end)
-    return "-INFINITY"
+    own = next((op.fill for op in walk_ops(job.scopes.kernel.body) if isinstance(op, Mask)), NEG_INF)
+    fill = edit.fill if edit is not None and edit.fill is not None else own
+    value = float(fill.value) if isinstance(fill, Const) else -math.inf
+    return float_literal(value, job.style.float_suffix)
 
 
 def _formula(natural: Expr) -> str:
@@ -220,11 +245,12 @@ def _wrapped(job: Job, indent: str, line: str) -> list[str]:
 
 def at_mask_site(job: Job, step: Step, edit: MaskEdit) -> list[Hunk]:
     """Conjuncts joined to the existing condition, and the guard widened."""
+    filled = [job.replace(s.fill, _fill_text(job), step) for s in job.anchors.mask] if edit.fill is not None else []
     if not edit.guarded and edit.replace is None:
-        return []
+        return filled
     if edit.index >= len(job.anchors.mask):
         raise job.missing("the kernel's own element test", step)
-    hunks: list[Hunk] = []
+    hunks: list[Hunk] = [*filled]
     for site in _copies(job, edit.index):
         hunks += _condition_hunks(job, step, edit, site)
         if edit.guard is not None:
@@ -268,6 +294,9 @@ def _condition_hunk(job: Job, step: Step, edit: MaskEdit, site: MaskSite, keep: 
     if edit.replace is not None:
         return job.replace(site.condition, print_cuda(wanted, scope), step)
     token = "||" if site.masked_when else "&&"
+    if wants_no_branch(job, wanted):
+        text = joined_without_branch(job, site.condition.start, old, token, wanted, scope)
+        return job.replace(site.condition, text, step)
     outer = 21 if token == "||" and isinstance(wanted, Call) and wanted.op == "and" else 30 if token == "&&" else 0
     text = _joined(job, old, token, print_cuda(wanted, scope, 100 if outer == 21 else outer), site.condition.start)
     return job.replace(site.condition, text, step)

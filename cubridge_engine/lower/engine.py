@@ -82,9 +82,7 @@ def lower(lifted: LiftedLike, result: TransferResult, source: SourceFile, *, spe
     except CannotLower as problem:
         return Lowered(diagnostics=(problem.diagnostic,))
     except NotInScope as problem:
-        return Lowered(
-            diagnostics=(make("CB402", kernel.origin.span, name=problem.name, rule=_rule_of(result, problem)),)
-        )
+        return Lowered(diagnostics=(_out_of_scope(kernel, job, result, problem),))
     try:
         text = apply_hunks(source.data, hunks)
     except ValueError:
@@ -97,6 +95,14 @@ def lower(lifted: LiftedLike, result: TransferResult, source: SourceFile, *, spe
 def identifiers(source: SourceFile) -> frozenset[str]:
     """Every identifier of the file's code (comments and strings apart): names that a new parameter must not take."""
     return Style(source.code.decode("utf-8", "replace")).identifiers
+
+
+def _out_of_scope(kernel: Kernel, job: Job, result: TransferResult, problem: NotInScope) -> Diagnostic:
+    words = {"h": "the head", "b": "the batch", "hk": "the KV head"}
+    rule = _rule_of(result, problem)
+    if problem.name in words and not words.keys() & job.anchors.setup_names.text.keys():
+        return make("CB411", kernel.origin.span, rule=rule, what=words[problem.name], kernel=kernel.name)
+    return make("CB402", kernel.origin.span, name=problem.name, rule=rule)
 
 
 def _rule_of(result: TransferResult, problem: NotInScope) -> str:

@@ -42,6 +42,11 @@ class FastScore:
     hunks: tuple[Hunk, ...] = ()
 
 
+def is_hopper(data: bytes) -> bool:
+    """True for a file that multiplies by wgmma, which exists on sm_90a alone."""
+    return _HOPPER_ONLY.search(data) is not None
+
+
 def fast_score(job: Job, expr: Expr, extra: dict[str, str], step: Step) -> FastScore:
     """`expr` with tanh as the kernel's own exponentials are: as it is, where these are exact. `extra` maps new
     variables to names.
@@ -51,7 +56,7 @@ def fast_score(job: Job, expr: Expr, extra: dict[str, str], step: Step) -> FastS
         return FastScore(expr, job.functions if job.weighted else {})
     if not _has_tanh(expr):
         return FastScore(expr, job.functions)
-    helper = _helper(job, step) if _HOPPER_ONLY.search(job.source.data) else None
+    helper = _helper(job, step) if is_hopper(job.source.data) else None
     if helper is None:
         return FastScore(_visit(job, expr, unit, extra), job.functions)
     name, hunk = helper

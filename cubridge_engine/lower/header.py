@@ -14,7 +14,7 @@ from ..transfer.model import Operand
 _LINE = re.compile(r"^\s*//\s*cubridge:\s*(?P<word>\w+)\s*(?P<rest>.*?)\s*$")
 
 # A condition of a spec on the sizes of a call.
-CONDITION = re.compile(r"(?P<a>[A-Z]\w*)(?: % (?P<step>\d+))? (?:==|<=) (?P<b>\w+)$")
+CONDITION = re.compile(r"(?P<a>[A-Z]\w*|\d+)(?: % (?P<step>\d+))? (?:==|<=|<) (?P<b>\w+)$")
 
 
 @dataclass(frozen=True, slots=True)

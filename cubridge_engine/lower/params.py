@@ -49,6 +49,11 @@ def at_interface(job: Job, added: Added) -> list[Hunk]:
     known = {signature.function, *(s.function for s in job.anchors.launchers)}
     for launcher in job.anchors.launchers:
         hunks.append(_signature(job, launcher, added, step, _launcher_style(job, launcher)))
+    templated = set(job.scopes.kernel.instantiation)
+    for site in job.anchors.instantiations:
+        if any(templated & set(re.findall(r"\w+", p.ctype)) for p, _ in added.params):
+            raise job.missing("the type of a new parameter in the explicit instantiation", step)
+        hunks.append(_signature(job, site, added, step, None))
     for call in job.anchors.calls:
         if call.enclosing is None or call.enclosing not in known - {signature.function}:
             raise CannotLower(_unpassable(call, added, signature.function))

@@ -19,7 +19,7 @@ def at_state(job: Job, step: Step, edit: StateEdit) -> list[Hunk]:
     sites = [s for s in job.anchors.state if s.role == edit.role]
     if not sites:
         raise job.missing(f"the initial value of {edit.role}", step)
-    return [job.replace(site.value, _value(job, edit.value, site), step) for site in sites]
+    return [job.replace(s.value, ", ".join([_value(job, edit.value, s)] * s.copies), step) for s in sites]
 
 
 def _value(job: Job, value: Expr, site: StateSite) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..diagnostics import Diagnostic, Span
-from ..ir.expr import Expr, Read, Var, walk
+from ..ir.evaluate import evaluate
+from ..ir.expr import Expr, Read, Var, free_vars, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,7 @@ class Attention:
     equal_sizes: tuple[tuple[str, str], ...] = ()  # sizes the spec only accepts equal, e.g. (("Sq", "Sk"),)
     ordered_sizes: tuple[tuple[str, str], ...] = ()  # the first must not exceed the second: queries end where keys do
     size_step: int = 1  # Sq and Sk must be multiples of it (a spec that views the sequence in blocks)
+    demands: tuple[Expr, ...] = ()  # conditions on sizes that the kernel's contract adds: what it is not made for
     diagnostics: tuple[Diagnostic, ...] = ()
     divisor: Expr | None = None
     cut: Cut | None = None  # None: the function is the attention
@@ -149,7 +151,8 @@ class Attention:
         ordered = all(a <= b for a, b in pairs)
         steps = all(sizes.get(name, 0) % self.size_step == 0 for name in ("Sq", "Sk"))
         ends = all(sizes.get(name, 0) <= longest for name, longest in self.table_ends)
-        return fixed and equal and ordered and steps and ends
+        demands = all(bool(evaluate(e, sizes)) for e in self.demands if free_vars(e) <= set(sizes))
+        return fixed and equal and ordered and steps and ends and demands
 
     @property
     def table_ends(self) -> tuple[tuple[str, int], ...]:

@@ -49,10 +49,12 @@ def mask_guard_covers(
     return Check("mask-guard-covers", True, "every partial tile is tested")
 
 
-def empty_row_safe(sem: Semantics) -> Check:
-    """A row whose first visited tile is wholly masked must not produce exp(-inf - -inf)."""
+def empty_row_safe(sem: Semantics, *, sinks: bool = False) -> Check:
+    """A row whose first visited tile is wholly masked must not produce exp(-inf - -inf). `sinks`: a sink is going to be
+    where the row maximum starts.
+    """
     finite = isinstance(sem.fill, Const) and np.isfinite(float(sem.fill.value))
-    if sem.empty_tile_safe or finite:
+    if sem.empty_tile_safe or finite or sinks:
         return Check("empty-row-safe", True, "the exponent is guarded against a row maximum of -inf")
     return Check("empty-row-safe", False, "exp(-inf - -inf) would give NaN where a visited tile has no key for a row")
 

@@ -114,6 +114,12 @@ register(
             "start from a kernel with stride arguments that copies rows of K and V up to their number; to accept the "
             "copy, gather before the call and pass k and v as arguments of the spec",
         ),
+        "CB322": Row(
+            E,
+            "kernel {kernel} attends only where {have}, which is less than the spec does, and its test has no place in "
+            "the text that can be changed",
+            "write the test as `if (masked) s = -INFINITY;` on a line of its own, or take it out of the kernel",
+        ),
         "CB320": Row(
             E,
             "the online softmax of kernel {kernel} cannot be taken out: {why}",

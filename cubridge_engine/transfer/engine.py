@@ -9,6 +9,7 @@ from ..ir.nodes import Kernel, Opaque
 from ..spec.attention import Attention
 from .draft import Draft
 from .model import TransferResult
+from .one_length import for_one_length
 from .rules import RULES, Rule
 from .semantics import NotAttention, semantics_of, walk_ops
 
@@ -22,6 +23,7 @@ def transfer(
     tile_lists: bool = True,
     pages: bool = True,
     padded: bool = False,
+    element_test: bool = True,
     rules: Collection[str] | None = None,
 ) -> TransferResult:
     """Change `kernel` to compute `attention`.
@@ -30,7 +32,8 @@ def transfer(
     identifiers of the kernel's file: new parameters get other names. With `tile_lists` the loop walks a list of tiles
     where a range of keys would visit empty ones; False where the kernel's text has no place for that; `pages` says
     the same of rows that are looked up in a table, and `padded` that the spec is handed over wider than its tensors
-    are. `rules` names the only rules to apply (None: all of them); a target
+    are. `element_test` is False where the kernel's own test of elements has no place in its text that can be changed: a
+    mask then gets a test of its own. `rules` names the only rules to apply (None: all of them); a target
     made without one is right only if verifying says so. The target is an executable program over the same tiles and
     pipeline. `bindings` says what to pass for the kernel's own scale and switches. Never raises: a refusal is a
     diagnostic with an error and `target` None.
@@ -44,7 +47,16 @@ def transfer(
             raise NotAttention(sem.issues[0])
         names = frozenset(reserved)
         draft = Draft(
-            kernel, kernel, attention, sem, empty_rows, names, tile_lists=tile_lists, pages=pages, padded=padded
+            kernel,
+            kernel,
+            for_one_length(kernel, attention),
+            sem,
+            empty_rows,
+            names,
+            tile_lists=tile_lists,
+            pages=pages,
+            padded=padded,
+            element_test=element_test,
         )
         return _apply_rules(draft, RULES if rules is None else tuple(r for r in RULES if r.name in rules))
     except NotAttention as why:

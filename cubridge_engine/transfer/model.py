@@ -62,6 +62,7 @@ class MaskEdit(Edit):
     guard: Expr | None = None
     replace: Expr | None = None
     index: int = 0  # which of the kernel's tests
+    fill: Expr | None = None  # what the kernel's tests write from now on; None: as it was
 
 
 @dataclass(frozen=True, slots=True)

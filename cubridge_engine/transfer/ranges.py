@@ -146,7 +146,21 @@ def possible(expr: Expr, box: Box, types: Types = None) -> Expr:
 def tile_guard(keep: Expr, types: Types = None) -> Expr:
     """When must a tile be tested? A condition over q0, kv0 that is true on every tile where `keep` fails somewhere."""
     fails = simplify(Call("not", (key_first(keep, types),)), types)
-    return tidy(possible(fails, {I: ROWS, J: COLUMNS}, types), types)
+    guard = tidy(possible(fails, {I: ROWS, J: COLUMNS}, types), types)
+    return _decided(guard)
+
+
+def _decided(guard: Expr) -> Expr:
+    """Without comparisons of numbers: of ``7 >= 5``, as a remainder may be in any tile."""
+    if not isinstance(guard, Call) or guard.op not in ("and", "or"):
+        plain = isinstance(guard, Call) and all(isinstance(a, Const) for a in guard.args)
+        return simplify(guard) if plain else guard
+    parts = [_decided(a) for a in guard.args]
+    settled = TRUE if guard.op == "or" else FALSE
+    left = [p for p in parts if p not in (TRUE, FALSE)]
+    if settled in parts or not left:
+        return settled if settled in parts else parts[0]
+    return Call(guard.op, tuple(left)) if len(left) == 2 else left[0]
 
 
 def key_first(keep: Expr, types: Types = None) -> Expr:

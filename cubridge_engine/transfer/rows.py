@@ -16,6 +16,7 @@ from .structure import NotAttention, outside_loop, walk_ops
 
 ROW_SUM = Var("l")
 ZERO, ONE = Const(0.0), Const(1.0)
+FINITE_START = Const(-1e30)  # of a row maximum: below every score, above -inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,17 @@ def _softmax_facts(kernel: Kernel, loop: For, tile: str, unit: Expr) -> RowFacts
         sink=None if is_lowest(m_init) else simplify(m_init * unit),
         lse=lse_convention(kernel, loop, m, l, unit),
         empty_rows=empty_rows(kernel, loop, m, l),
-        empty_tile_safe=empty_tile_safe(loop, m, l, tile, -math.inf if base is None else _some_start(m_init)),
+        empty_tile_safe=empty_tile_safe(loop, m, l, tile, _start(m_init) if base is None else _some_start(m_init)),
         issues=issues,
     )
+
+
+def _start(m_init: Expr) -> float:
+    """The least number that the row maximum may start from: its own, or that below which a sink is not taken."""
+    if is_lowest(m_init):
+        return float(evaluate(m_init, {}))
+    floor = [a for a in m_init.args if is_lowest(a)] if isinstance(m_init, Call) and m_init.op == "max" else []
+    return float(evaluate(floor[0], {})) if floor else -math.inf
 
 
 def _some_start(reference: Expr) -> float:

@@ -134,6 +134,11 @@ register(
             "itself: ({strides}) for batch, head and row",
             "Transpose {role} in the spec to the kernel's order, or give the kernel stride arguments.",
         ),
+        "CB729": Row(
+            N,
+            "verified for sizes with {requires} only: the kernel's contract requires it",
+            "Where callers have other sizes, change limits.requires of the contract, and verify again.",
+        ),
         "CB725": Row(
             E,
             "the whole function differs, with the kernel in its drop-in file: {reason}",

@@ -61,8 +61,10 @@ def extended(contract: Contract, kernel: Kernel, operands: Mapping[str, str]) ->
     """`contract` with the parameters that `kernel` has beyond it; `operands` names the spec's tensor for a
     parameter.
     """
-    known = len(contract.parameters)
-    extra = tuple(_parameter(p, operands) for p in kernel.params[known:])
+    # Members of a struct are parameters of the lifted kernel, and one parameter of the contract.
+    plain = [p for p in kernel.params if "." not in p.name]
+    known = sum(p.type != "struct" for p in contract.parameters)
+    extra = tuple(_parameter(p, operands) for p in plain[known:])
     return contract.with_parameters(extra) if extra else contract
 
 

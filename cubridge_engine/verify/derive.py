@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from ..ir.expr import Call, Const, Expr, Read, free_vars, reads, rebuild, walk
 from ..ir.nodes import Kernel
 from ..spec.attention import Attention
 from .far import LONG_SCORES, far_cases, far_lengths, lengths_beyond, reaches
+from .fitting import fitted as fitted
+from .fitting import outside
 from .grid import Case, Heads, Length, base_cases
 from .inputs import Tile
 from .weights import SPREAD, operand_reach_of, reach_of, weight_scale
@@ -266,29 +268,6 @@ def tile_facts(attention: Attention, case: Case, br: int, bc: int) -> TileFacts 
     return TileFacts(live, lo, hi, br)
 
 
-def fitted(case: Case, attention: Attention) -> Case | None:
-    """`case` moved into the domain of the spec: sizes it fixes, lengths it wants equal or in steps. None when that is
-    impossible.
-    """
-    fixed, step = attention.specialised, max(attention.size_step, 1)
-
-    def length(name: str, rows: int) -> int:
-        return fixed.get(name, -(-rows // step) * step)
-
-    moved = replace(case, B=fixed.get("B", case.B), Sq=length("Sq", case.Sq), Sk=length("Sk", case.Sk))
-    moved = replace(moved, D=fixed.get("D", case.D), Dv=fixed.get("Dv", 0))  # the kernel may be wider
-    for a, b in attention.equal_sizes:
-        if {a, b} == {"Sq", "Sk"} and moved.Sq != moved.Sk:
-            # The longer one keeps what the case is about; zero stays zero, for it is its own case.
-            both = 0 if 0 in (moved.Sq, moved.Sk) else max(moved.Sq, moved.Sk)
-            moved = replace(moved, Sq=both, Sk=both)
-    if ("Sq", "Sk") in attention.ordered_sizes and moved.Sq > moved.Sk:
-        # More queries than keys: as many keys instead; without keys there is no query either.
-        both = moved.Sq if moved.Sk else 0
-        moved = replace(moved, Sq=both, Sk=both)
-    return moved if attention.allows(moved.sizes) else None
-
-
 def grid_for(attention: Attention, kernel: Kernel, heads: Heads) -> Grid:
     """The whole grid of design 5 for this spec on this kernel's tiles: the fixed cases and those derived from the
     spec.
@@ -301,7 +280,7 @@ def grid_for(attention: Attention, kernel: Kernel, heads: Heads) -> Grid:
     for case in base_cases(br, bc, d, heads):
         moved = fitted(case, attention)
         if moved is None:
-            missing[case.name] = "the spec is not defined for such sizes"
+            missing[case.name] = outside(attention)
             continue
         key = (*moved.sizes.items(), moved.twists, moved.layout)
         if key not in seen:
@@ -392,7 +371,7 @@ def _input_cases(
             attention,
         )
         if case is None:
-            missing[name] = "the spec is not defined for such sizes"
+            missing[name] = outside(attention)
         else:
             cases.append(case)
             covered[name] = name

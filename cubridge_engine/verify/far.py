@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..ir.evaluate import evaluate
 from ..ir.expr import Const, Expr, reads, walk
 from ..spec.attention import Attention
+from .fitting import obeying
 from .grid import Case
 from .power import mutations
 
@@ -109,6 +110,8 @@ def same_everywhere(attention: Attention, changed: Attention, br: int, bc: int, 
     for reach in sorted({*reaches(mask), *reaches(other)}):
         for rows, keys in lengths_beyond(reach, br + 9, bc + 9):
             case = _case(attention, rows, keys, d, heads, 0)
+            if case is None:
+                continue
             if case.Sq * case.Sk > MAX_SCORES:
                 return False
             if attention.allows(case.sizes):
@@ -130,26 +133,21 @@ def _first(
     ]
     for rows, keys in sorted(lengths, key=lambda pair: pair[0] * pair[1]):
         case = _case(attention, rows, keys, d, heads, n)
-        if case.Sq * case.Sk <= MAX_SCORES and attention.allows(case.sizes) and differs(attention, changed, case):
+        if case is None or case.Sq * case.Sk > MAX_SCORES:
+            continue
+        if attention.allows(case.sizes) and differs(attention, changed, case):
             return case
     return None
 
 
-def _case(attention: Attention, rows: int, keys: int, d: int, heads: tuple[int, int], n: int) -> Case:
-    """A case of these lengths, made equal where the spec wants them so."""
+def _case(attention: Attention, rows: int, keys: int, d: int, heads: tuple[int, int], n: int) -> Case | None:
+    """A case of these lengths, made equal where the spec wants them so, and as the kernel's contract demands; None
+    where it demands what they cannot be.
+    """
     both = max(rows, keys)
     equal = any({a, b} == {"Sq", "Sk"} for a, b in attention.equal_sizes)
     rows, keys = (both, both) if equal else (rows, keys)
     keys = both if ("Sq", "Sk") in attention.ordered_sizes else keys
-    return Case(
-        f"beyond-{n}",
-        "lengths beyond a constant of the mask, which no shorter case reaches",
-        1,
-        heads[0],
-        heads[1],
-        rows,
-        keys,
-        d,
-        seed=300 + n,
-        long=rows * keys > LONG_SCORES,
-    )
+    why = "lengths beyond a constant of the mask, which no shorter case reaches"
+    long = rows * keys > LONG_SCORES
+    return obeying(Case(f"beyond-{n}", why, 1, *heads, rows, keys, d, seed=300 + n, long=long), attention)

@@ -49,12 +49,16 @@ def placement(kernel: Kernel, role: str, wanted: str, shape: Sequence[int], size
 def layout_problems(kernel: Kernel, attention: Attention) -> list[Diagnostic]:
     """CB727 for the first tensor that no layout of a test has, or CB728 for one that the spec has in another order."""
     span = kernel.origin.span
+    sample = dict(_SAMPLE)
+    for a, b in attention.equal_sizes:  # strides that are the same wherever the two sizes are
+        if a in sample and b in sample:
+            sample[b] = sample[a]
     for item in (*(attention.input(role) for role in "qkv"), *attention.outputs):
         if item.role not in _ROWS or len(_told_axes(kernel, item.role)) == len(_AXES):
             continue
         width = kernel.Dv if item.role in "vo" else kernel.D
-        heads, rows = (_SAMPLE[size] for size in _ROWS[item.role])
-        found = _fitting(kernel, item.role, (_SAMPLE["B"], heads, rows, width), _SAMPLE)
+        heads, rows = (sample[size] for size in _ROWS[item.role])
+        found = _fitting(kernel, item.role, (sample["B"], heads, rows, width), sample)
         letters = {"b": "b", "h": "h", "hk": "h", "i": "row", "j": "row"}
         own = tuple(letters[a] for a in item.axes if a in letters)
         strides = ", ".join(print_expr(s) for s in kernel.tensors[item.role])

@@ -57,7 +57,7 @@ def verify(subject: Subject, attention: Attention, program: Any, options: Verify
     preparer = Preparer(attention, program, tile)
     result = Verified(Report(level="none", applicability="sketch", stages=()))
     if heads is None:
-        why = "no head counts fit the spec's head map"
+        why = "no head counts fit the spec's head map" + (" and the kernel's contract" if _required(subject) else "")
         stages.note("ir", "skipped", why)
         return _finish(result, stages, Grid((), {}, {"heads": why}), _Reached(), [], options, attention)
     grid = grid_for(attention, subject.kernel, heads)
@@ -73,9 +73,16 @@ def verify(subject: Subject, attention: Attention, program: Any, options: Verify
     simulated = execute_simulated(subject, instances, options, stages, result.diagnostics, compiled)
     gpu = execute_on_gpu(subject, instances, options, stages, result.diagnostics, compiled)
     _policy_notes(result, ir, preparer, grid, options)
+    if _required(subject):
+        result.diagnostics.append(make("CB729", subject.kernel.origin.span, requires=", ".join(_required(subject))))
     _finish(result, stages, grid, _Reached(ir, compiled, simulated, gpu), checks, options, attention)
     result.report = result.report.model_copy(update={"padded": padding_of(subject.kernel, attention)})
     return result
+
+
+def _required(subject: Subject) -> tuple[str, ...]:
+    """What the contract demands of the sizes: the grid keeps to it, and nothing else was tested."""
+    return subject.contract.requires if subject.contract is not None else ()
 
 
 def padding_of(kernel: Kernel, attention: Attention) -> PaddedResult | None:

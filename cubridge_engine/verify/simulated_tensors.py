@@ -87,7 +87,7 @@ def operands_of(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> d
     values: dict[str, Any] = {}
     arrays: dict[str, tuple[Array, str]] = {}
     for parameter, name in problem.binding.operands.items():
-        wanted = next(p for p in contract.parameters if p.name == parameter)
+        wanted = next(p for p in contract.leaves if p.name == parameter)
         source = by_name[name]
         dtype = prepared.dtype if wanted.type == "T*" else _TYPES.get(wanted.type, "")
         dtype = dtype or str(source.dtype).removeprefix("torch.")
@@ -99,7 +99,7 @@ def operands_of(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> d
         arrays[parameter] = array, "int32"
     found = prepared.tables
     for parameter, array in (found or tables(problem.binding.pages, prepared.case.sizes)).items():
-        dtype = _TYPES[next(p.type for p in contract.parameters if p.name == parameter)]
+        dtype = _TYPES[next(p.type for p in contract.leaves if p.name == parameter)]
         arrays[parameter] = array.astype(dtype), dtype
     for parameter, (array, dtype) in arrays.items():
         told = problem.binding.stride_params.get(parameter, {})

@@ -52,7 +52,8 @@ MORE = {
     },
 }
 MORE["blocks"] = {"mask": "j <= i & i // 256 == j // 256"}
-FAST_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "documents", "blocks")
+MORE["global"] = {"mask": "j >= i - 64 & j <= i + 64 | i < 16 | j < 16"}
+FAST_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "documents", "blocks", "global")
 KEYS = {"blocks": 40}  # all rows of the second Q tile have no key
 SM90_CASES = ("gemma2", "alibi", "gpt_oss", "documents")
 SCALAR_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "finite_fill", "padding")
@@ -120,6 +121,14 @@ def test_identifiers_keep_their_64_bits():
     assert "static_cast<int>(doc" not in text
 
 
+def test_conditions_between_wgmma_have_no_branches():
+    """ptxas serialises the products around a branch; a plain conjunction it keeps in predicates by itself."""
+    text = adapted("flash_fwd_sm90", "global")[2].text.decode()
+    assert "(j < min(p.sk, i + ahead)) & (((j >= i - 64) & (j <= i + 64)) | (i < 16) | (j < 16)) ?" in text
+    assert "s[nb][e] = j < min(p.sk, i + ahead) && " in adapted("flash_fwd_sm90", "gemma2")[2].text.decode()
+    assert " & " not in "".join(h.new for h in adapted("flash_fwd_sm80", "global")[2].hunks)
+
+
 def test_no_column_is_read_where_there_are_no_keys():
     """The fast kernel looks at one tile then: the last column, which stands for those behind the end, is none."""
     text = adapted("flash_fwd_sm90", "documents")[2].text.decode()
@@ -178,7 +187,7 @@ FAST_MISSES = {
     "sink of another head": ("gpt_oss", b"sinks[item.bh % p.heads]", b"sinks[item.bh / p.heads]"),
     "sink in natural units": ("gpt_oss", b" * 1.4426950408889634f", b""),
     "bias of another head": ("bias", b"bias + item.bh % p.heads * p.bias", b"bias + item.bh / p.heads * p.bias"),
-    "blocks untested in the tile that is always visited": ("blocks", b" && i / 256 == j / 256", b""),
+    "blocks untested in the tile that is always visited": ("blocks", b" & (i / 256 == j / 256)", b""),
     "guard not widened": ("blocks", b" || (item.q0 + Br - 1) / 256 > kv0 / 256", b""),
 }
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from cubridge_engine.diagnostics import CATALOGUE
+from cubridge_engine.ir.expr import Const
 from cubridge_engine.ir.interp import execute
 from cubridge_engine.ir.text import parse_kernel, print_kernel
 from cubridge_engine.transfer import RULES, describe, semantics_of, transfer
+from cubridge_engine.transfer.model import StateEdit
 from cubridge_engine.transfer.tile_lists import build_tile_list
 from tests.transfer.builders import FLASH, STRIDED, formula, make_attention, tensors_for
 
@@ -225,8 +227,12 @@ def test_refusals_about_the_kernel():
     late = parse_kernel(FLASH.replace("    row_reduce row_max", "    score S = tanh(s)\n    row_reduce row_max"))
     assert [d.code for d in transfer(late, make_attention()).diagnostics] == ["CB308"]
     unsafe = parse_kernel(FLASH.replace("where(mn == -inf, 0.0, mn * c)", "mn * c"))
+    done = transfer(unsafe, make_attention(mask="j > i"))
+    assert done.target is not None
+    assert [e for _, e in done.edits if isinstance(e, StateEdit)] == [StateEdit("m", Const(-1e30))]
+    never = parse_kernel(FLASH.replace("where(mn == -inf, 0.0, mn * c)", "where(mn < -1e20, -inf, mn * c)"))
     assert [
-        d.data["check"] for d in transfer(unsafe, make_attention(mask="j > i")).diagnostics if d.code == "CB313"
+        d.data["check"] for d in transfer(never, make_attention(mask="j > i")).diagnostics if d.code == "CB313"
     ] == ["empty-row-safe"]
 
 

@@ -5,21 +5,23 @@ tested.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from ...ir.expr import FALSE, TRUE, Call, Const, Expr, Read, Var, conjoin, conjuncts, free_vars, walk
-from ...ir.nodes import If, Kernel, Mask, Op
+from ...ir.expr import FALSE, NEG_INF, TRUE, Call, Const, Expr, Read, Var, conjoin, conjuncts, free_vars, walk
+from ...ir.nodes import If, Kernel, Mask, Op, RowMap
 from ...ir.simplify import simplify
 from ...ir.text_expr import print_expr
-from ..checks import empty_row_safe, mask_guard_covers, tiles_of
+from ..checks import before_loop, empty_row_safe, mask_guard_covers, tiles_of
 from ..draft import Draft, map_ops
-from ..model import MaskEdit, WalkEdit
+from ..model import MaskEdit, StateEdit, WalkEdit
 from ..place import insert_at_score_site
 from ..ranges import key_first, tidy, tile_guard
+from ..rows import FINITE_START, is_lowest
 from ..sampling import Env, bind, implies, value_at
-from ..semantics import TAIL, is_tail, kv_loop_of, score_tile_of, semantics_of, walk_ops
+from ..semantics import TAIL, is_tail, kv_loop_of, score_tile_of, semantics_of, state_names, walk_ops
 from .rule import Example, Rule
 from .score import used_conjuncts
 
@@ -75,14 +77,62 @@ def _mask(draft: Draft) -> Draft:
         left = _not_given_by_range(draft, left)
     if left == ():
         return draft
+    if left is None and not draft.element_test and _has_test(draft):
+        return draft.refuse("CB322", "mask", kernel=draft.kernel.name, have=print_expr(existing))
     edit = _replacement(draft, parts) if left is None else _addition(draft, left)
+    edit = replace(edit, fill=_other_fill(draft))
     after = replace(draft, kernel=_rewrite(draft, edit))
+    started = _safe_start(after)
+    after = replace(after, kernel=started[0])
     sem = semantics_of(after.kernel, draft.bindings)
     checks = (
         mask_guard_covers(sem.tests, draft.sample(sem.keep), draft.types, draft.kernel),
-        empty_row_safe(draft.sem),
+        empty_row_safe(sem, sinks=_sinks(draft)),
     )
-    return after.step("mask", "mask", f"attend only where {print_expr(conjoin(parts))}", edit, checks=checks)
+    reason = f"attend only where {print_expr(conjoin(parts))}"
+    return after.step("mask", "mask", reason, edit, *started[1], checks=checks)
+
+
+def _has_test(draft: Draft) -> bool:
+    return any(isinstance(op, Mask) for op in walk_ops(draft.original.body))
+
+
+def _sinks(draft: Draft) -> bool:
+    """True where the row maximum is going to start at a sink, which is finite."""
+    return draft.attention.sink is not None and is_lowest(draft.sem.m_init)
+
+
+def _other_fill(draft: Draft) -> Expr | None:
+    """-inf, where the kernel's own fill is the number that its row maximum starts from: a row that has seen no key
+    would give every masked one the weight 1, and may be asked for.
+    """
+    fill = draft.sem.fill
+    if draft.attention.empty_rows not in ("nan", "zero") or draft.attention.normaliser != "softmax" or _is_inf(fill):
+        return None
+    return NEG_INF if _has_test(draft) and is_lowest(fill) else None
+
+
+def _safe_start(draft: Draft) -> tuple[Kernel, tuple[StateEdit, ...]]:
+    """The kernel with a row maximum that starts from a finite number, where a tile without a key for a row would give
+    exp(-inf - -inf): then its weights are exp(-inf), and the row sum stays 0.
+    """
+    sem = semantics_of(draft.kernel, draft.bindings)
+    if sem.empty_tile_safe or _sinks(draft) or not _is_inf(draft.sem.m_init):
+        return draft.kernel, ()
+    loop = kv_loop_of(draft.kernel)
+    m, _ = state_names(draft.kernel, loop)
+    initial = [op for op in before_loop(draft.kernel.body, loop) if isinstance(op, RowMap) and op.row == m]
+
+    def change(op: Op) -> tuple[Op, ...]:
+        return (replace(op, expr=FINITE_START),) if any(op is x for x in initial) else (op,)
+
+    kernel = replace(draft.kernel, body=map_ops(draft.kernel.body, change))
+    safe = semantics_of(kernel, draft.bindings).empty_tile_safe
+    return (kernel, (StateEdit("m", FINITE_START),)) if safe else (draft.kernel, ())
+
+
+def _is_inf(expr: Expr) -> bool:
+    return isinstance(expr, Const) and isinstance(expr.value, float) and math.isinf(expr.value)
 
 
 def _not_given_by_range(draft: Draft, left: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -128,6 +178,8 @@ def _site(draft: Draft) -> tuple[int, Mask | None]:
     """The kernel's test that takes the conjuncts: the one with the tail, else the first."""
     tile = score_tile_of(kv_loop_of(draft.original))
     tests = [op for op in walk_ops(draft.original.body) if isinstance(op, Mask) and op.tile == tile]
+    if not draft.element_test:
+        return 0, None
     for n, op in enumerate(tests):
         if any(is_tail(c) for c in conjuncts(simplify(op.keep))):
             return n, op
@@ -223,8 +275,12 @@ def _rewrite(draft: Draft, edit: MaskEdit) -> Kernel:
 
     kernel = replace(kernel, body=map_ops(kernel.body, change))
     if edit.always:
-        fill = site.fill if site is not None else Const(-float("inf"))
-        kernel = insert_mask_after_score(kernel, conjoin(edit.always), fill)
+        own = next((op.fill for op in walk_ops(draft.original.body) if isinstance(op, Mask)), NEG_INF)
+        kernel = insert_mask_after_score(kernel, conjoin(edit.always), own)
+    if edit.fill is not None:
+        fill = edit.fill
+        body = map_ops(kernel.body, lambda op: (replace(op, fill=fill),) if isinstance(op, Mask) else (op,))
+        kernel = replace(kernel, body=body)
     return kernel
 
 

@@ -11,7 +11,7 @@ from ...ir.text_expr import print_expr
 from ..checks import before_loop, state_lane_role
 from ..draft import Draft, map_ops
 from ..model import StateEdit
-from ..rows import is_lowest
+from ..rows import FINITE_START, is_lowest
 from ..semantics import kv_loop_of, state_names, walk_ops
 from .rule import Example, Rule
 
@@ -28,6 +28,9 @@ def _apply(draft: Draft) -> Draft:
     m, total = state_names(draft.kernel, loop)
     partial = is_partial(draft.kernel, total)
     start = _in_unit(sink, draft.sem.m_unit)
+    if not draft.sem.empty_tile_safe and draft.attention.mask is not None:
+        # A sink may be -inf, to be none; exp(-inf - -inf) on a tile without a key for a row is no weight.
+        start = Call("max", (start, FINITE_START))
     one: Expr = Call("where", (Call("eq", (Var("lane"), Const(0))), Const(1.0), Const(0.0))) if partial else Const(1.0)
     values = {m: simplify(start), total: one}
     initial = [op for op in before_loop(draft.kernel.body, loop) if isinstance(op, RowMap) and op.row in values]
