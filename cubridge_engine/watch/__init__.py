@@ -22,6 +22,7 @@ from .model import (
     Problem,
     Site,
     Variant,
+    WarpRole,
     Watched,
 )
 from .watch import Cancelled, watch, watch_contract
@@ -41,6 +42,7 @@ __all__ = [
     "Problem",
     "Site",
     "Variant",
+    "WarpRole",
     "Watched",
     "watch",
     "watch_contract",

@@ -19,7 +19,9 @@ from .record import Recorded
 EXACT = 0.98
 # A reduction over lanes or steps holds one of the values that went into it: it is those only where they stay in place.
 REDUCTIONS = frozenset({"max", "min", "shfl", "redux"})
-_MAPPED = frozenset({"S", "masked S", "P", "O", "O rescaled", "O unnormalised", "tile PV", "Q", "K", "V"})
+_MAPPED = frozenset(
+    {"S", "masked S", "score", "masked score", "P", "O", "O rescaled", "O unnormalised", "tile PV", "Q", "K", "V"}
+)
 _MASKED = -1e3
 
 
@@ -55,11 +57,13 @@ def places_of(match: Match, recorded: Recorded, register: int) -> Held:
 
 
 def refined_role(match: Match) -> str:
-    """``masked S`` for scores some lanes of which hold minus infinity, or as good as."""
-    if match.role != "S":
+    """``masked S`` for scores some lanes of which hold minus infinity, or as good as; ``masked score`` for those behind
+    a cap or a bias.
+    """
+    if match.role not in ("S", "score"):
         return match.role
     values, active = match.observed.values[match.executions], match.observed.active[match.executions]
-    return "masked S" if bool((active & (values < _MASKED)).any()) else "S"
+    return f"masked {match.role}" if bool((active & (values < _MASKED)).any()) else match.role
 
 
 def _is_first_step(match: Match, code: Code) -> bool:
@@ -89,7 +93,8 @@ def sites_of(matches: Sequence[Match], recorded: Recorded, code: Code) -> tuple[
         groups.setdefault(key, []).append(_Named(match, match.role, chain))
     for key, named in groups.items():
         # What masks in some registers, masks: the others had nothing to mask.
-        role = max(refined_role(n.match) for n in named)
+        roles = {refined_role(n.match) for n in named}
+        role = next((r for r in roles if r.startswith("masked ")), named[0].role)
         groups[key] = [replace(n, role=role) for n in named]
     made = [_site(named, recorded, code) for named in _majority(groups)]
     return tuple(sorted((s for s in made if s is not None), key=lambda s: s.labels[0].site))

@@ -25,7 +25,9 @@ AXES: dict[str, tuple[str, ...]] = {
     "K": ("b", "h", "j", "d"),
     "V": ("b", "h", "j", "d"),
     "S": ("b", "h", "i", "j"),  # scores before the mask, in the units of the label
+    "score": ("b", "h", "i", "j"),  # scores after a function of a score (a cap, a bias), where there is one
     "masked S": ("b", "h", "i", "j"),  # a select: the scores where they are attended, minus infinity elsewhere
+    "masked score": ("b", "h", "i", "j"),
     "tile max": ("b", "h", "i", "t"),
     "m": ("b", "h", "i", "t"),  # running row maximum
     "correction": ("b", "h", "i", "t"),  # exp(m before - m)
@@ -47,7 +49,8 @@ class Problem:
     """A problem to watch: sizes, and inputs as the kernel gets them (rounded to `dtype`), float64.
 
     q ``[B, H, Sq, D]``, k ``[B, Hkv, Sk, D]``, v ``[B, Hkv, Sk, Dv]``. `scale` is what the caller passes where the
-    kernel takes one, `causal` the flag where it has one.
+    kernel takes one, `causal` the flag where it has one. `operands` are further tensors by parameter, `values` further
+    scalars.
     """
 
     B: int
@@ -63,6 +66,8 @@ class Problem:
     q: Array = field(repr=False, compare=False)
     k: Array = field(repr=False, compare=False)
     v: Array = field(repr=False, compare=False)
+    operands: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False, compare=False)
+    values: Mapping[str, float | int] = field(default_factory=dict[str, "float | int"])
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -87,6 +92,7 @@ class Meaning:
     weights: str = "softmax"
     sink: Array | None = field(default=None, repr=False)
     scale: float | None = None  # scores are raw times it; None where they are not
+    unit: float | None = None  # natural units of one unit of the raw scores, where there is more than a scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,10 @@ class Function:
     """The function that the output agrees with.
 
     `mask` is one of ``function.mask_rows``: ``full``, ``causal`` (top left, j <= i), ``causal bottom-right`` and so on.
+    Found by value are `softcap`, a `bias` (a key of ``probe_fit.FEATURES``) times one of `slopes` per head, the `sink`
+    of each head, and of the mask ``low <= j - i <= high`` or ``j < first``, within blocks of `block` keys.
+    `confirmed`: caps and sinks were looked for.
+
     `error` is the largest |O - reference| in units of the largest |reference|, and `bound` what was allowed. `lse` says
     in which units LSE is written, '' where it is not. `alike` are masks that this problem cannot tell from it.
     """
@@ -110,11 +120,34 @@ class Function:
     lse_error: float | None = None
     alike: tuple[str, ...] = ()
     meaning: Meaning | None = field(default=None, repr=False, compare=False)
+    softcap: float | None = None
+    bias: str = ""
+    slopes: tuple[float, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    first: int = 0
+    block: int = 0
+    sink: tuple[float, ...] | None = None
+    sink_text: str = ""  # the operand that the sinks are, where there is one
+    confirmed: bool = False
 
     @property
     def name(self) -> str:
-        """``causal softmax attention, scale 1/sqrt(D)``."""
-        return f"{self.mask} {self.weights} attention, scale {self.scale_text}"
+        """``causal softmax attention, scale 1/sqrt(D), soft cap 50, sink 1.5, 0.25 by head``."""
+        text = f"{self.mask} {self.weights} attention, scale {self.scale_text}"
+        if self.softcap is not None:
+            text += f", soft cap {self.softcap:g}"
+        if self.slopes:
+            text += f", bias {_by_head(self.slopes)} times {self.bias}"
+        if self.sink is not None:
+            text += f", sink {self.sink_text or _by_head(self.sink)}"
+        return text
+
+
+def _by_head(values: tuple[float, ...]) -> str:
+    """One number, or one for each head."""
+    shown = [f"{x:.3g}" for x in values]
+    return shown[0] if len(set(shown)) == 1 else f"{', '.join(shown)} by head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +266,34 @@ class GridMap:
 
 
 @dataclass(frozen=True, slots=True)
+class WarpRole:
+    """Warps of a CTA (by number) that do the same: ``loads K``, ``stores O``, ``holds S``."""
+
+    warps: tuple[int, ...]
+    does: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """``warps 4 to 11``."""
+        first, last = self.warps[0], self.warps[-1]
+        if len(self.warps) == 1:
+            return f"warp {first}"
+        whole = self.warps == tuple(range(first, last + 1))
+        return f"warps {first} to {last}" if whole else f"warps {', '.join(map(str, self.warps))}"
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """How the kernel computes: tile width and direction of the KV loop, kind of row maximum (``online``, ``per tile``,
-    ``two passes``, ``none``), and what is rounded.
+    ``two passes``, ``none``), and what is rounded. `sink`: whether one counts from the start (``first``) or at the end
+    (``last``), '' without one.
     """
 
     bc: int
     descending: bool
     kind: str
     rounding: str = ""
+    sink: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +314,7 @@ class Watched:
     sites: tuple[Site, ...] = ()
     grid: GridMap | None = None
     walks: tuple[KvWalk, ...] = ()
+    warps: tuple[WarpRole, ...] = ()
     findings: tuple[Diagnostic, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict[str, float], compare=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,8 @@ def choose_problem(contract: Contract, instance: Instance, seed: int = SEED) -> 
         sq = sk = max(sq, 2 * contract.bc if contract.bc <= 128 else sq)
     causal = "flag:causal" in roles
     choices = [
-        {"B": 1, "H": 2, "Hkv": hkv, "Sq": q, "Sk": k, "D": instance.head_dim, "Dv": instance.value_dim}
-        for hkv in ((1, 2) if contract.gqa else (2,))
+        {"B": 1, "H": h, "Hkv": hkv, "Sq": q, "Sk": k, "D": instance.head_dim, "Dv": instance.value_dim}
+        for h, hkv in (((2, 1), (2, 2), (1, 1)) if contract.gqa else ((2, 2), (1, 1)))
         for q, k in ((sq, sk), (128, 128), (256, 256), (64, 64), (1, 256))
     ]
     if instance.rows:
@@ -61,6 +62,19 @@ def choose_problem(contract: Contract, instance: Instance, seed: int = SEED) -> 
     if sizes is None:
         return None
     return problem_of(sizes, instance.dtype, causal=causal, seed=seed)
+
+
+def with_operands(problem: Problem, axes: Mapping[str, tuple[str, ...]], seed: int = SEED) -> Problem | None:
+    """`problem` with further tensors by parameter, each over sizes by name: different numbers between 0.05 and 0.9.
+
+    None where an axis is no size that stays the same from problem to problem.
+    """
+    rng = np.random.default_rng(seed + 1)
+    fixed = {n: problem.sizes[n] for n in ("H", "Hkv", "D", "Dv", "Sq", "Sk")}
+    if any(axis not in fixed for names in axes.values() for axis in names):
+        return None
+    made = {name: rng.uniform(0.05, 0.9, [fixed[a] for a in names]) for name, names in axes.items()}
+    return replace(problem, operands={name: stored(x, "float32") for name, x in made.items()})
 
 
 def meets(contract: Contract, sizes: Mapping[str, int]) -> bool:

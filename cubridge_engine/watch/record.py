@@ -96,12 +96,18 @@ class Touched:
     seen: Array  # (ctas, b, h, rows) bool
     order: list[Array] = field(default_factory=list[Array])
     sites: dict[int, int] = field(default_factory=dict[int, int])  # instruction -> lanes that accessed
+    warps: set[int] = field(default_factory=set[int])  # of a CTA, that accessed
 
 
 class Recorder:
     """A ``simulate.Observer`` for one launch of a `Call`."""
 
-    def __init__(self, call: Call, roles: tuple[str, ...] = ("q", "k", "v", "o", "lse")) -> None:
+    def __init__(
+        self, call: Call, roles: tuple[str, ...] = ("q", "k", "v", "o", "lse"), *, timeline: bool = False
+    ) -> None:
+        """`timeline`: every read of Q, K and V is kept, not only the first of a row by a CTA."""
+        self.timeline: dict[str, list[Array]] = {}
+        self._timed = timeline
         self.grid, self.block = call.grid, call.block
         self.threads = int(np.prod(call.block))
         self.sample = choose_lanes(call.grid, self.threads)
@@ -176,6 +182,10 @@ class Recorder:
         index = _index(offset[inside] - start, shape, steps)
         who = lanes.cta if chosen is None else lanes.cta[chosen]
         cta = lanes.machine.cta_linear[who[inside]].astype(np.int64)
+        warp = lanes.warp if chosen is None else lanes.warp[chosen]
+        touched.warps.update(np.unique(warp[inside]).tolist())
+        if self._timed and kind == "read":
+            self.timeline.setdefault(role, []).append(np.unique(np.stack([cta, *index], 1), axis=0))
         new = ~touched.seen[(cta, *index)]
         if new.any():
             rows = np.unique(np.stack([cta[new], *(x[new] for x in index)], 1), axis=0)
@@ -222,8 +232,11 @@ class Recorded:
     touched: Mapping[tuple[str, str], Touched]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    timeline: Mapping[str, list[Array]] = field(default_factory=dict[str, "list[Array]"])  # (cta, b, h, row) in order
 
 
 def finish(recorder: Recorder) -> Recorded:
     """The recording as data."""
-    return Recorded(recorder.sample, recorder.series, recorder.touched, recorder.grid, recorder.block)
+    return Recorded(
+        recorder.sample, recorder.series, recorder.touched, recorder.grid, recorder.block, recorder.timeline
+    )

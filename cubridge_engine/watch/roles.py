@@ -63,8 +63,14 @@ def read_roles(recorded: Recorded, code: Code, problem: Problem, meaning: Meanin
         _variant(matcher, code, meaning, null, groups, bc) if meaning.weights == "softmax" else Variant(1, False, "")
     )
     if variant is None:
+        # A CTA that goes from item to item reads many rows: scores tell which of them a lane holds.
         found = matcher.match(score_tables(meaning), groups, score_tables(null))
-        return Roles(None, meaning, (*inputs, *found))
+        held = row_groups(found, len(recorded.sample), (shape[0], shape[1], shape[2]))
+        if held is not None and meaning.weights == "softmax":
+            groups = held
+            variant = _variant(matcher, code, meaning, null, groups, bc)
+        if variant is None:
+            return Roles(None, meaning, (*inputs, *found))
     made, other = (tables(m, variant, _half(problem)) for m in (meaning, null))
     first = matcher.match(made, groups, other)
     second = _second(matcher, recorded, first, made, other, shape)
@@ -111,8 +117,10 @@ def _with_maker(
     return best
 
 
-def variants(keys: int, bc: int) -> list[Variant]:
-    """Ways of going through the keys, that of the contract first."""
+def variants(keys: int, bc: int, sink: bool = False) -> list[Variant]:
+    """Ways of going through the keys, that of the contract first; with a sink, each with the sink at either end."""
+    if sink:
+        return [replace(v, sink=at) for v in variants(keys, bc) for at in ("first", "last")]
     widths = [w for w in dict.fromkeys((bc, *_WIDTHS, keys)) if 0 < w <= keys]
     made = [Variant(w, d, "online") for w in widths for d in (False, True) if w < keys or not d]
     made += [Variant(w, False, "per tile") for w in _TILE_WIDTHS if w < keys]
@@ -123,13 +131,20 @@ def _variant(matcher: Matcher, code: Code, meaning: Meaning, null: Meaning, grou
     """The way whose P most executions agree with; None where P was not found."""
     observed = matcher.observed
     powers = _sites(observed, code, frozenset({"ex2"}), keep=True)
-    # expf scales what ex2 gives; what has no ex2 at all makes powers in its own way.
+    # expf scales what ex2 gives; what has no ex2 at all makes powers in its own way. Of many products only some are
+    # looked at: those of an ex2 first.
     rest = _sites(observed, code, frozenset({"mul", "fma", "cvt"}), keep=True)
-    for sites in (powers, rest):
+    for sites in (powers, rest & _users(code, powers), rest):
         found = _best_variant(matcher, meaning, null, groups, bc, sites) if sites else None
         if found is not None:
             return found
     return None
+
+
+def _users(code: Code, sites: set[int]) -> set[int]:
+    """Instructions that read what one of `sites` makes."""
+    made = {code.ins(site).args[0] for site in sites}
+    return {n for n, ins in enumerate(code.kernel.flow.code) if made & set(ins.args[1:])}
 
 
 def _best_variant(
@@ -137,7 +152,7 @@ def _best_variant(
 ) -> Variant | None:
     rows = matcher.some(sites)
     best: tuple[int, Variant] | None = None
-    for variant in variants(meaning.scores.shape[-1], bc):
+    for variant in variants(meaning.scores.shape[-1], bc, meaning.sink is not None):
         finder = Finder(weight_tables(meaning, variant), groups)
         agreeing = len(matcher.agreeing(finder, rows)[0])
         if agreeing > 1.05 * (best[0] if best is not None else 0) and agreeing >= LEAST_ROWS:

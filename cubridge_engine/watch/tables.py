@@ -112,8 +112,7 @@ def _steps(meaning: Meaning, variant: Variant, half: str) -> _Steps:
     if variant.descending:
         starts.reverse()
     final = masked.max(-1)
-    m = np.full(final.shape, -np.inf)
-    total = np.zeros(final.shape)
+    m, total = _start(meaning, variant, final.shape)
     o = np.zeros((*final.shape, meaning.v.shape[-1]))
     weights = np.zeros(masked.shape)
     rows: dict[str, list[Array]] = {n: [] for n in ("tile max", "m", "correction", "tile sum", "l")}
@@ -138,6 +137,20 @@ def _steps(meaning: Meaning, variant: Variant, half: str) -> _Steps:
         for name, value in zip(sums, (product, before, o), strict=True):
             sums[name].append(value)
     return _Steps(weights, {n: np.stack(v, -1) for n, v in rows.items()}, {n: np.stack(v, -1) for n, v in sums.items()})
+
+
+def _start(meaning: Meaning, variant: Variant, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Maximum and sum before the first tile: a sink may count from the start."""
+    if meaning.sink is None or variant.sink != "first":
+        return np.full(shape, -np.inf), np.zeros(shape)
+    return meaning.sink.astype(float).copy(), np.isfinite(meaning.sink).astype(float)
+
+
+def _ended(meaning: Meaning, variant: Variant, m: Array, total: Array) -> Array:
+    """The sum after the last tile, by which O is divided: a sink that does not count from the start is added."""
+    if meaning.sink is None or variant.sink == "first":
+        return total
+    return total + np.exp(meaning.sink - _finite(m) * (variant.kind != "none"))
 
 
 def _finite(x: Array) -> Array:
@@ -175,7 +188,7 @@ def weight_tables(meaning: Meaning, variant: Variant) -> Table:
     masked = np.where(meaning.mask, meaning.scores, -np.inf)
     starts = list(range(0, masked.shape[-1], variant.bc))
     final = masked.max(-1)
-    m = np.full(final.shape, -np.inf)
+    m, _ = _start(meaning, variant, final.shape)
     weights = np.zeros(masked.shape)
     for start in reversed(starts) if variant.descending else starts:
         tile = masked[..., start : start + variant.bc]
@@ -188,10 +201,12 @@ def weight_tables(meaning: Meaning, variant: Variant) -> Table:
 
 def score_tables(meaning: Meaning) -> tuple[Table, ...]:
     """S in all units."""
-    made = _in_units("S", meaning.scores, meaning.scale)
-    if meaning.scale is None:
-        made.insert(0, Table("S", "raw", meaning.raw, SCORE_TOLERANCE[0] * size(meaning.raw), SCORE_TOLERANCE[1]))
-    return tuple(made)
+    if meaning.scale is not None:
+        return tuple(_in_units("S", meaning.scores, meaning.scale))
+    # Products as they are, times the scale alone, and what a cap or a bias makes of them.
+    unit = meaning.unit
+    plain = meaning.raw if unit is None else meaning.raw * unit
+    return (*_in_units("S", plain, unit), *_in_units("score", meaning.scores, unit))
 
 
 def tables(meaning: Meaning, variant: Variant, dtype: str = "float32") -> tuple[Table, ...]:
@@ -204,10 +219,10 @@ def tables(meaning: Meaning, variant: Variant, dtype: str = "float32") -> tuple[
     exact = _steps(meaning, variant, "float32")
     made = [*score_tables(meaning)]
     for role in ("tile max", "m"):
-        made += _in_units(role, exact.rows[role], meaning.scale)
+        made += _in_units(role, exact.rows[role], meaning.scale or meaning.unit)
     made.append(Table("P", "", exact.weights, *WEIGHT_TOLERANCE))
     made += [Table(role, "", exact.rows[role], *ROW_TOLERANCE) for role in ("correction", "tile sum", "l")]
-    total = exact.rows["l"][..., -1]
+    total = _ended(meaning, variant, exact.rows["m"][..., -1], exact.rows["l"][..., -1])
     o = exact.accumulators["O unnormalised"][..., -1] / np.where(total > 0, total, 1)[..., None]
     with np.errstate(divide="ignore"):
         made.append(Table("1/l", "", 1 / total, *ROW_TOLERANCE))

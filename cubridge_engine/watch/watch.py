@@ -14,9 +14,11 @@ from ..diagnostics import Diagnostic, Severity, make
 from ..simulate import Module, Run, load
 from ..simulate.calling import Call, output, prepare_call
 from .function import identify
+from .items import item_walks, warp_roles
 from .labels import Code, in_order, sites_of, with_spans
 from .model import Array, Function, Label, Problem, Site, Watched
-from .problem import choose_instance, choose_problem
+from .probe import Launch, confirmed, probed
+from .problem import choose_instance, choose_problem, meets
 from .record import Recorded, Recorder, finish
 from .roles import Roles, read_roles
 from .walks import grid_map, walks_of
@@ -32,16 +34,19 @@ class Cancelled(Exception):
 
 def watch(
     module: Module, kernel: str, call: Call, problem: Problem, *, path: str = "", arch: str = "", bc: int = 0,
-    progress: Progress | None = None, cancel: Callable[[], bool] | None = None,
+    progress: Progress | None = None, cancel: Callable[[], bool] | None = None, again: Launch | None = None,
+    persistent: int = 0,
 ) -> Watched:  # fmt: skip
-    """Run `kernel` of `module` on `problem` and read what it did. `bc`: the KV tile, where it is known.
+    """Run `kernel` of `module` on `problem` and read what it did. `bc`: the KV tile, where it is known. `again` runs it
+    on another problem: without it, caps, sinks, windows and biases are not looked for. `persistent`: query rows of an
+    item, where a CTA goes on from item to item.
 
     Never raises for what a kernel does. Raises ``Cancelled`` when `cancel` returns True.
     """
     blank = Watched(kernel, path, arch, problem, False, None)
     if call.diagnostics:
         return replace(blank, diagnostics=call.diagnostics)
-    recorder = Recorder(call)
+    recorder = Recorder(call, timeline=persistent > 0)
     started = time.perf_counter()
     run = module.launch(
         kernel, call.grid, call.block, call.args, dynamic_shared=call.dynamic_shared, checkers=(), cancel=cancel,
@@ -55,15 +60,35 @@ def watch(
     started = time.perf_counter()
     if progress is not None:
         progress("match", 0.0)
-    found = _read(module, kernel, call, problem, run, finish(recorder), bc)
+    found = _read(module, kernel, call, problem, run, finish(recorder), bc, again)
+    if persistent:  # what such a CTA touches is no single tile and no single walk
+        mask = (
+            found.function.meaning.mask if found.function is not None and found.function.meaning is not None else None
+        )
+        walks = () if mask is None else item_walks(finish(recorder), problem, mask, persistent, bc)
+        found = replace(found, grid=None, walks=walks)
     seconds["match"] = time.perf_counter() - started
     return replace(found, path=path, arch=arch, findings=run.findings, seconds=seconds)
 
 
-def _read(module: Module, kernel: str, call: Call, problem: Problem, run: Run, recorded: Recorded, bc: int) -> Watched:
+def function_by_value(problem: Problem, o: Array, lse: Array | None, again: Launch | None) -> Function | None:
+    """The function of the list, where it holds on rows that show a cap or a sink, too; else the one found by value."""
+    found = identify(problem, o, lse)
+    if again is None:
+        return found
+    sure = None if found is None else confirmed(found, problem, again)
+    if found is not None and sure is not False:
+        return replace(found, confirmed=sure is True)
+    return probed(problem, o, lse, again)
+
+
+def _read(
+    module: Module, kernel: str, call: Call, problem: Problem, run: Run, recorded: Recorded, bc: int,
+    again: Launch | None,
+) -> Watched:  # fmt: skip
     o, lse = outputs_of(call, run)
     code = Code(module.kernel(kernel), module.collector(module.kernel(kernel)).sources)
-    function = identify(problem, o, lse)
+    function = function_by_value(problem, o, lse, again)
     blank = Watched(kernel, "", "", problem, True, function)
     if function is None or function.meaning is None:
         walks = walks_of(recorded, bc)
@@ -82,7 +107,12 @@ def _read(module: Module, kernel: str, call: Call, problem: Problem, run: Run, r
         sites=in_order(with_spans(sites, code.home())),
         grid=grid_map(recorded, walks, width),
         walks=walks,
+        warps=warp_roles(recorded, [(m.role, m.places()[1]) for m in roles.matches if m.role in WARP_ROLES]),
     )
+
+
+# Values that tell what a warp is for.
+WARP_ROLES = frozenset({"S", "P", "O", "O unnormalised"})
 
 
 def _tile(roles: Roles, bc: int) -> int:
@@ -151,18 +181,37 @@ def watch_contract(
     if problem is None:
         refused = make("CB131", None, requires=" and ".join(contract.requires))
         return Watched(chosen.expression, path, target, None, False, None, diagnostics=(refused,))
-    tensors = {"q": problem.q, "k": problem.k, "v": problem.v}
-    values = {"scale": problem.scale, "causal": int(problem.causal)}
-    call = prepare_call(contract, chosen, problem.sizes, tensors, values)
+    call = call_of(contract, chosen, problem)
+
+    def again(other: Problem) -> Array | None:
+        if not meets(contract, other.sizes):
+            return None
+        if progress is not None:
+            progress("compare", 0.0)
+        made = call_of(contract, chosen, other)
+        run = module.launch(
+            kernel, made.grid, made.block, made.args, dynamic_shared=made.dynamic_shared, checkers=(), cancel=cancel
+        )
+        if run.cancelled and cancel is not None and cancel():
+            raise Cancelled
+        return output(made, run) if run.outputs else None
+
+    found = watch(
+        module, kernel, call, problem, path=path, arch=target, bc=contract.bc, progress=progress, cancel=cancel,
+        again=again, persistent=contract.br if contract.persistent else 0,
+    )  # fmt: skip
+    return replace(found, kernel=chosen.expression, seconds={"compile": spent, **found.seconds})
+
+
+def call_of(contract: Contract, instance: Instance, problem: Problem) -> Call:
+    """The launch of an instance on a problem; of a persistent kernel half the CTAs, so that each goes on to a next."""
+    tensors = {"q": problem.q, "k": problem.k, "v": problem.v, **problem.operands}
+    values = {"scale": problem.scale, "causal": int(problem.causal), **problem.values}
+    call = prepare_call(contract, instance, problem.sizes, tensors, values)
     if contract.persistent and not call.diagnostics:
         x, y, z = call.grid
         call = replace(call, grid=(-(-x // 2), y, z))
-    found = watch(
-        module, kernel, call, problem, path=path, arch=target, bc=contract.bc, progress=progress, cancel=cancel
-    )
-    if contract.persistent:  # a CTA goes on from item to item: what it touches is no single tile and no single walk
-        found = replace(found, grid=None, walks=())
-    return replace(found, kernel=chosen.expression, seconds={"compile": spent, **found.seconds})
+    return call
 
 
 def _unreadable(module: Module, kernel: str) -> tuple[Diagnostic, ...]:
