@@ -1,0 +1,21 @@
+"""Adapting by watching: a kernel that reading does not understand, changed where it was seen to hold its scores."""
+
+from .codes import CODES
+from .edit import Edited, check_spec, edit
+from .gate import Grafted, gate
+from .graft import Understood, understand
+from .model import FileEdit, Refused, Site
+
+__all__ = [
+    "CODES",
+    "Edited",
+    "FileEdit",
+    "Grafted",
+    "Refused",
+    "Site",
+    "Understood",
+    "check_spec",
+    "edit",
+    "gate",
+    "understand",
+]
