@@ -175,3 +175,13 @@ def test_serialised_writes_of_two_ctas_are_in_order(build):
     assert not run.findings, [f.message for f in run.findings]
     run, _, _ = merge(build, (over, (PUBLISH, "  __syncthreads();\n  if")))
     assert "CB524" in {f.code for f in run.findings}
+
+
+@pytest.mark.parametrize("both", ["a[lane] = 3;", "if (warp == 0) a[lane] = 3; if (warp == 1) a[lane] = 3;"])
+def test_warps_may_write_the_same_number_in_any_order(build, both):
+    for value, codes in (("3", set()), ("warp", {"CB539"})):
+        text = both.replace("= 3", f"= {value}")
+        module = build(WARPS.replace("STORE", text).replace("SYNC", "").replace("USE", ""), "same.cu")
+        args = [Buffer(np.zeros(32, np.float32), "inout", "a"), Buffer(np.zeros(32, np.float32), "inout", "o")]
+        run = module.launch(module.kernels[0], (1,), (64,), args)
+        assert {f.code for f in run.findings} == codes
