@@ -26,7 +26,7 @@ _PLAIN = {
     "CB537": frozenset({"CB858"}),
     "CB539": frozenset({"CB873"}),
 }
-_NUMBERS = frozenset({"CB880", "CB881", "CB882"})
+_NUMBERS = frozenset({"CB880", "CB881", "CB882", "CB883"})
 # A mask and a loop that disagree: either may be at fault, which an expectation decides when it names the mask.
 _UNDECIDED = frozenset({"CB863", "CB864"})
 # Faults of these kinds make wrong numbers, so that wrong numbers say nothing more.

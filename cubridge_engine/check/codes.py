@@ -185,6 +185,11 @@ CODES: dict[str, Row] = {
         "{sentence}",
         "change this line to what is expected, or correct the expectation",
     ),
+    "CB883": Row(
+        E,
+        "{shown}; with one change it is right on all {count} problems: {why}",
+        "{change}",
+    ),
     # ---- the frame
     "CB890": Row(
         W,

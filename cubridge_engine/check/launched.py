@@ -83,8 +83,13 @@ class Launched:
         schedule: Schedule,
         progress: Callable[[float], None] | None = None,
         observer: Observer | None = None,
+        *,
+        checked: bool = True,
+        steps: int = STUCK,
     ) -> Run:
-        """Launch it. An observer wants the numbers only: races are not looked for then."""
+        """Launch it. An observer wants the numbers only: races are not looked for then, nor where not `checked`.
+        `steps` of the scheduler are enough for it.
+        """
         x, y, z = call.grid
         return self.module.launch(
             self.entry,
@@ -93,9 +98,9 @@ class Launched:
             call.args,
             dynamic_shared=call.dynamic_shared,
             schedule=schedule,
-            checkers=RACES if observer is None else frozenset[str](),
+            checkers=RACES if checked and observer is None else frozenset[str](),
             progress=progress,
-            max_steps=STUCK,
+            max_steps=steps,
             observer=observer,
         )
 

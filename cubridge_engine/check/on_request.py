@@ -17,6 +17,7 @@ from ..spec.attention import Attention
 from ..verify.targets import archs_of
 from .expect import parse_expect
 from .expectation import expected_findings
+from .fixes import fix_from_json, fix_to_json
 from .model import Finding
 from .subject import Subject
 from .watching import Progress, Watchable, watch_findings, watchable
@@ -142,7 +143,7 @@ def _subject(
 def _joined(expectation: Answered, watched: Answered) -> Answered:
     """Both, each cause once: wrong numbers at a line that the expectation names say the same again."""
     lines = {f.span.line for f in expectation.findings if f.span is not None}
-    rest = [f for f in watched.findings if not (f.code in ("CB880", "CB881") and lines and _same(f, lines))]
+    rest = [f for f in watched.findings if not (f.code in ("CB880", "CB881", "CB883") and lines and _same(f, lines))]
     return replace(
         watched,
         findings=(*expectation.findings, *rest),
@@ -163,6 +164,7 @@ def _table(result: Answered) -> dict[str, Any]:
                 "kind": f.kind,
                 "confidence": f.confidence,
                 "method": f.method,
+                "fix": None if f.fix is None else fix_to_json(f.fix),
             }
             for f in result.findings
         ],
@@ -179,7 +181,13 @@ def _kept(key: str) -> Answered | None:
         return None
     try:
         found = tuple(
-            Finding(diagnostic_from_json(f["diagnostic"]), f["kind"], f["confidence"], f["method"])
+            Finding(
+                diagnostic_from_json(f["diagnostic"]),
+                f["kind"],
+                f["confidence"],
+                f["method"],
+                None if f["fix"] is None else fix_from_json(f["fix"]),
+            )
             for f in table["findings"]
         )
         return Answered(found, (), tuple(table["notes"]), table["launches"], tuple(table["cases"]), table["seconds"])

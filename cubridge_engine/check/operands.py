@@ -200,7 +200,9 @@ class Pairs:
             return
         for n, warp in enumerate(warps.tolist()):
             rows = np.where(q.known[n].any(axis=1), q.row[n].max(axis=1, where=q.known[n], initial=-1), -1)
-            if len(rows) == 16:  # of an mma.sync: a lane has rows g and g + 8
+            # Of an mma.sync a lane has rows g and g + 8; where a wmma's fragments lie is not said, and what is combined
+            # behind it was mostly stored first.
+            if len(rows) == 16 and self.code[site].parts[0] == "mma":
                 self.lane_rows[warp] = np.repeat(rows[:8], 4)
             self._rows[warp] = np.concatenate([[int(_first(q.head[n : n + 1], q.known[n : n + 1])[0])], rows])
 

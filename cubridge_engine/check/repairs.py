@@ -73,6 +73,23 @@ def barrier_between(subject: Subject, first: Span, second: Span, call: str = "__
     return Fix(title, (_line_before(source, statement.start_byte, f"{call}();", indent),))
 
 
+def barriers_before(subject: Subject, access: Span, most: int, call: str = "__syncthreads") -> list[Fix]:
+    """A barrier before each statement of the blocks around an access, up to its own; the nearest first."""
+    source = subject.source
+    node = source.root.descendant_for_byte_range(access.start, max(access.end - 1, access.start))
+    found: list[Fix] = []
+    while node is not None and node.type != "function_definition" and len(found) < most:
+        if node.type == "compound_statement":
+            for child in reversed(node.named_children):
+                if child.start_byte <= access.start and not child.type.startswith(
+                    ("preproc", "comment", "declaration")
+                ):
+                    line = _line_before(source, child.start_byte, f"{call}();", _indent(source, child.start_byte))
+                    found.append(Fix(f"Insert {call}()", (line,)))
+        node = node.parent
+    return found[:most]
+
+
 def stricter(subject: Subject, condition: Span, names: frozenset[str]) -> Fix | None:
     """The other strictness for the only comparison in `condition` whose side is one of `names` alone."""
     source = subject.source

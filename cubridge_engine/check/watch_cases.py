@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from ..compile import Contract, Instance
 from ..compile.size_text import evaluate_condition
+from ..ir.evaluate import evaluate
 from ..simulate.tensors import bits_of, floats
+from ..spec.attention import Attention
 from ..verify.grid import Case, Heads, base_cases
 
 Array = NDArray[Any]
@@ -51,6 +53,15 @@ def watch_cases(contract: Contract, instance: Instance, flags: tuple[int, ...]) 
             key = (fitted.Sq, fitted.Sk, fitted.H, fitted.B, fitted.twists, fitted.layout, flag)
             found.setdefault(key, WatchCase(fitted, flag))
     return tuple(sorted(found.values(), key=lambda c: c.case.B * c.case.H * max(c.case.Sq, 1) * max(c.case.Sk, 1)))
+
+
+def meant(case: WatchCase, meaning: Attention) -> bool:
+    """Whether `meaning` says what the case computes: the KV heads that it names are there (without ``gqa`` head h reads
+    KV head h).
+    """
+    sizes = case.sizes
+    heads = np.asarray(evaluate(meaning.head_map, {**sizes, "h": np.arange(sizes["H"])}))
+    return bool(np.all((heads >= 0) & (heads < sizes["Hkv"])))
 
 
 def _fitted(case: Case, contract: Contract, instance: Instance) -> Case | None:

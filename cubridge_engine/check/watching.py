@@ -20,16 +20,19 @@ from ..verify.static_checks import static_checks_of
 from ..verify.targets import archs_of
 from .expect import promised
 from .launched import Launched
+from .mending import Mender
 from .model import Finding, Kind
 from .numbers import Wrong, wrong_numbers
 from .subject import Subject
-from .watch_cases import WatchCase, inputs_of, watch_cases
+from .trials import Failing
+from .watch_cases import WatchCase, inputs_of, meant, watch_cases
 from .wrong_line import located, wrong_program
 
 Progress = Callable[[float, str], None]  # share done, what runs. May raise: the job is cancelled then
 
 LINES = ("-lineinfo",)
 LONGEST = 1 << 20  # keys of the sequences at which addresses are looked at
+LAST = 0.95  # of the progress: what follows the launches
 ENOUGH = 6  # launches with findings after which the rest would tell nothing new
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("CB516", "CB517", "CB530", "CB529", "CB525", "CB543", "CB545"), "pipeline"),
@@ -42,6 +45,7 @@ _KINDS: dict[str, Kind] = {
 }
 # A consequence of the others where it stands beside them: what is read too early is not written, and so on.
 _CONSEQUENCES = ("CB518", "CB523")
+_UNWRITTEN = "CB518"
 _ONE_COPY = ("CB517",)
 _POSSIBLE = ("CB536", "CB537")  # shown by no launch: at other sizes, or for other arguments than those passed here
 _RACES = ("CB516", "CB527")  # of two accesses, between warps or between lanes of one
@@ -106,15 +110,16 @@ def watch_findings(
     launches = 0
     for number, (case, schedule) in enumerate(todo):
         where = f"case '{case.name}', schedule {schedule.async_} {schedule.order}"
-        progress(number / len(todo), where)
+        progress(LAST * number / len(todo), where)
         launches += watch.go(
-            case, schedule, where, lambda share, n=number, w=where: progress((n + share) / len(todo), w)
+            case, schedule, where, lambda share, n=number, w=where: progress(LAST * (n + share) / len(todo), w)
         )
         if watch.shown >= ENOUGH:
             break
     watch.look()
+    found = watch.findings(lambda: progress(LAST, "which change makes it right"))
     names = tuple(dict.fromkeys(case.name for case in watch.cases))
-    return WatchReport(watch.findings(), tuple(watch.notes), launches, names, time.perf_counter() - started)
+    return WatchReport(found, tuple(watch.notes), launches, names, time.perf_counter() - started)
 
 
 def one_per_cause(found: Sequence[Diagnostic]) -> list[Diagnostic]:
@@ -157,6 +162,12 @@ def _ends(race: Diagnostic) -> tuple[int, int] | None:
     return None if first is None or race.span is None else (first, race.span.line)
 
 
+def _dropped(unwritten: Diagnostic) -> Diagnostic:
+    """A read of what nobody wrote that reaches no output: worth knowing, no fault."""
+    text = f"{unwritten.message}; what is read there reaches no output: the numbers are right"
+    return replace(unwritten, severity=Severity.NOTE, message=text)
+
+
 @dataclass(slots=True)
 class _Watch:
     """The launches of one kernel, and what they showed."""
@@ -171,6 +182,8 @@ class _Watch:
     _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict[tuple[object, ...], Diagnostic])
     _possible: dict[tuple[str, int | None], Diagnostic] = field(default_factory=dict[Any, Diagnostic])
     _wrong: Wrong | None = None
+    _failing: Failing | None = None
+    _harmless: bool = True  # wherever something unwritten was read, the numbers were compared and are right
 
     def __post_init__(self) -> None:
         s = self.subject
@@ -179,7 +192,10 @@ class _Watch:
             self.meanings = {self._flag(self.expected): self.expected}
         else:
             self.meanings = dict(promised(s.contract, s.instance.head_dim, s.instance.value_dim))
-        self.cases = watch_cases(s.contract, s.instance, tuple(self.meanings))
+        cases = watch_cases(s.contract, s.instance, tuple(self.meanings))
+        self.cases = tuple(case for case in cases if meant(case, self.meanings[case.flag]))
+        if len(self.cases) < len(cases):
+            self.notes.append("groups of query heads that share a KV head were left out: the expectation has no gqa")
 
     def _flag(self, expected: Attention) -> int:
         """The value of a causal flag under which the kernel should be what is expected."""
@@ -205,12 +221,21 @@ class _Watch:
         errors = [f for f in run.findings if f.severity >= Severity.WARNING]
         for item in errors:
             self._add(item, f"{where} ({sizes_text(case.case)})")
-        complete = "O" in run.outputs and not run.cancelled and not errors
-        if complete and self._wrong is None and (meaning := self.meanings.get(case.flag)) is not None:
+        complete = "O" in run.outputs and not run.cancelled and all(f.code == _UNWRITTEN for f in errors)
+        meaning = self.meanings.get(case.flag)
+        wrong = None
+        if complete and self._wrong is None and meaning is not None:
             lse = output(call, run, "lse") if "LSE" in run.outputs else None
             got = output(call, run, "o")
-            self._wrong = wrong_numbers(s.contract, s.instance, meaning, case, tensors, got, lse, schedule)
-        self.shown += bool(errors) or self._wrong is not None
+            wrong = wrong_numbers(s.contract, s.instance, meaning, case, tensors, got, lse, schedule)
+        if errors:
+            self._harmless &= complete and meaning is not None and wrong is None
+        else:
+            self._wrong = self._wrong or wrong
+        if errors and self._failing is None and meaning is not None:
+            self._failing = Failing(s.contract, s.instance, meaning, case, schedule)
+        told = bool(errors) and not (self._harmless and all(f.code == _UNWRITTEN for f in errors))
+        self.shown += told or self._wrong is not None
         return 1
 
     def look(self) -> None:
@@ -254,17 +279,43 @@ class _Watch:
                 return found
         return None
 
-    def findings(self) -> tuple[Finding, ...]:
+    def right(self, data: bytes) -> bool:
+        """Whether another text of the kernel is right: every problem, with the data of its copies late and early."""
+        s = self.subject
+        arch = archs_of((), s.contract, s.data)[0]
+        made = compile_contract(s.contract, data, arch=arch, instances=(s.instance,), path=s.path, want=("ptx",))
+        entry = made.lowered.get(s.instance.expression)
+        if made.ptx is None or entry is None:
+            return False
+        other = _Watch(replace(s, data=data, ptx=made.ptx, entry=entry, read=None), self.expected)
+        if other.launched.unreadable:
+            return False
+        ways = other.schedules((SCHEDULES[0], SCHEDULES[-1]))
+        for case, schedule in ((c, w) for c in other.cases for w in ways):
+            other.go(case, schedule, "", lambda share: None)
+            if other.shown:
+                return False
+        return True
+
+    def findings(self, check_in: Callable[[], None] = lambda: None) -> tuple[Finding, ...]:
         """Those of the simulator, each cause once; wrong numbers only where nothing else explains them."""
+        mender = Mender(self.launched, self.subject.read, self.right, check_in)
         kept = one_per_cause(list(self._found.values()))
         causes = [d for d in kept if d.code not in _CONSEQUENCES and d.severity is Severity.ERROR]
-        if kept and not causes:
+        if self._harmless and self._wrong is None:
+            # What nobody wrote is NaN in the simulator: where the numbers are right, it went nowhere.
+            kept = [_dropped(d) if d.code == _UNWRITTEN else d for d in kept]
+        elif kept and not causes:
             step = self._reason()
             if step is not None:
                 return (step,)
         kept = [d for d in kept if d.code not in _CONSEQUENCES or not causes]
         found = [Finding(d, _KINDS.get(d.code, "memory"), method="watching") for d in kept]
+        if len(found) == 1 and found[0].severity is Severity.ERROR:  # of several, none goes with one change
+            found = [mender.access(found[0], self._failing)]
         if self._wrong is not None and not causes:
-            found.append(located(self._wrong, self.subject.read, self.launched))
+            w = self._wrong
+            failing = Failing(w.contract, w.instance, w.meaning, w.case, w.schedule)
+            found.append(mender.wrong_numbers(located(w, self.subject.read, self.launched), failing, len(self.cases)))
         found += [Finding(d, _KINDS.get(d.code, "memory"), "likely", "watching") for d in self._possible.values()]
         return tuple(found)

@@ -10,6 +10,7 @@ import pytest
 from cubridge_engine.check.expect import parse_expect, promised
 from cubridge_engine.check.expectation import expected_findings
 from cubridge_engine.check.numbers import reference
+from cubridge_engine.check.watch_cases import meant, watch_cases
 from cubridge_engine.spec.attention import Attention
 from cubridge_engine.spec.formula import keep_mask
 
@@ -104,3 +105,12 @@ def test_a_program_that_is_no_attention_is_said_to_be_not_compared() -> None:
     found, blind = expected_findings(subject.kernel, _expect("full"), contract_of(SM80))
     assert found == ()
     assert blind
+
+
+def test_an_expectation_without_gqa_says_nothing_of_heads_that_share_one() -> None:
+    """So that `--watch --expect causal` leaves them out, where the contract takes them."""
+    contract = contract_of(SM80)
+    cases = watch_cases(contract, contract.instances[0], (1,))
+    assert {meant(case, _expect("causal")) for case in cases if case.case.Hkv == case.case.H} == {True}
+    assert {meant(case, _expect("causal")) for case in cases if case.case.Hkv != case.case.H} == {False}
+    assert all(meant(case, _expect("causal,gqa")) for case in cases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...simulate import codes as _codes  # registers the sentences of the simulator's findings
+from ...watch import codes as _watch_codes  # registers that of a disagreement
 from ..model import Example, Kind, Rule
 from .rows_orchestration import SM80
 
@@ -36,6 +37,19 @@ _WRONG = Rule(
     None,
     method="watching",
 )
+_ONE_CHANGE = Rule(
+    "CB883",
+    "numeric",
+    "One change makes the output right",
+    "The kernel was executed, and its output is not that of the attention that is expected or promised. No step of it"
+    " could be judged by itself, so that changes of one place were tried: the faults that people make, undone. With the"
+    " one that is named the output is right on every problem of the grid, and nothing is said against the execution."
+    " Another place may be the one that was meant to change: where several changes do it, all are named.",
+    "Apply the fix where it is what was meant. A change that only makes up for a fault elsewhere is as right in"
+    " numbers; the sentence says what the kernel lacks if it is this one.",
+    None,
+    method="watching",
+)
 _EXPECTED = Rule(
     "CB882",
     "mask",
@@ -60,6 +74,17 @@ def _watched(code: str, kind: Kind, title: str, why: str, repair: str) -> Rule:
 
 # Code of the simulator, kind, title, why it matters, how to mend it.
 _SIMULATED: tuple[tuple[str, Kind, str, str, str], ...] = (
+    (
+        "CB132",
+        "softmax",
+        "Reading and watching disagree",
+        "The kernel was read as a whole, and its compiled code was executed on a small problem. What the text"
+        " says of its function (score, mask, sink, log-sum-exp, head map), or the place of a step, is not what"
+        " the numbers of that run say. Everything else that is said of this kernel by reading is then in doubt,"
+        " and so is an adapted text.",
+        "Look on the line for what the compiler sees otherwise than the reader: a macro, the side of an #if, another"
+        " header. If there is nothing of the kind, the reading is wrong: please report it with the kernel.",
+    ),
     (
         "CB513",
         "memory",
@@ -185,4 +210,5 @@ _SIMULATED: tuple[tuple[str, Kind, str, str, str], ...] = (
     ),
 )
 assert _codes
-ROWS: tuple[Rule, ...] = (_FIRST_WRONG, _WRONG, _EXPECTED, *(_watched(*row) for row in _SIMULATED))
+assert _watch_codes
+ROWS: tuple[Rule, ...] = (_FIRST_WRONG, _WRONG, _ONE_CHANGE, _EXPECTED, *(_watched(*row) for row in _SIMULATED))
