@@ -33,6 +33,7 @@ from . import (
     ir_diff,
     ir_tree,
     mask_map,
+    observed,
     phase_marks,
     pipeline_view,
     settings,
@@ -78,6 +79,7 @@ class CubridgeServer(LanguageServer):
         self.encoding: Encoding = "utf-16"
         self.documents = Documents(self._on_read, self._on_checked, lambda: self.settings.check_while_typing)
         self.findings = Findings()
+        self.observed = observed.Observations()
         self.adaptations = adapt.Adaptations()
         self.agreed_hosts: set[str] = set()  # where the user agreed to send what a model is asked
         self.costs = Costs()
@@ -85,6 +87,7 @@ class CubridgeServer(LanguageServer):
         self.worker = engine.Worker()
         self.watcher = engine.Worker()  # for checks that nobody waits for
         self.saves: dict[str, asyncio.Task[None]] = {}  # checks since a save, by URI
+        self.lookups: set[asyncio.Task[None]] = set()  # for what earlier runs observed
         self.running = Running(lambda: self.protocol.msg_id)
         self._specs: tuple[specs.SpecFile, ...] = ()
         self._specs_until = 0.0
@@ -170,6 +173,9 @@ def did_open(ls: CubridgeServer, params: t.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     if convert.is_kernel(item.uri):
         ls.documents.open(item.uri, item.version, item.text)
+        looking = asyncio.ensure_future(observed.opened(ls, item.uri))
+        ls.lookups.add(looking)
+        looking.add_done_callback(ls.lookups.discard)
     elif convert.is_spec(item.uri) or toml_notes.is_contract(item.uri):
         path = convert.path_of(item.uri)
         ls.documents.keep(path, item.text)

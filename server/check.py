@@ -58,7 +58,7 @@ def keep(ls: CubridgeServer, outcome: job.Outcome) -> None:
 
 async def saved(ls: CubridgeServer, uri: str) -> None:
     """The kernel `uri` was saved: watch it, if the user wants that; a check of an older text ends."""
-    if ls.settings.check_watch != "save" or not ls.settings.trusted or not ls.settings.check_while_typing:
+    if ls.settings.check_watch != "save" or not ls.settings.trusted:
         return
     running = ls.saves.pop(uri, None)
     if running is not None:
@@ -71,7 +71,11 @@ async def saved(ls: CubridgeServer, uri: str) -> None:
 
 async def _watch(ls: CubridgeServer, uri: str) -> None:
     argument = _with_expectation(ls, {"kernel": uri, "watch": True})
-    keep(ls, await kernel_job.run(ls, "check", argument, ls.watcher))
+    outcome = await kernel_job.run(ls, "check", argument, ls.watcher)
+    keep(ls, outcome)
+    if outcome.state == "failed":  # nobody waits for it: without a word, no finding would look like nothing wrong
+        said = f"CuBridge: {convert.base_name(outcome.kernel)} was saved and could not be run: {outcome.message}"
+        ls.window_show_message(t.ShowMessageParams(t.MessageType.Warning, said))
 
 
 def _with_expectation(ls: CubridgeServer, argument: Any) -> Any:

@@ -50,7 +50,7 @@ async def code_action(ls: CubridgeServer, params: t.CodeActionParams) -> list[t.
 
 async def _mends(ls: CubridgeServer, params: t.CodeActionParams) -> list[t.CodeAction]:
     """Quick fixes of what was found on these lines, if the client wants any."""
-    if not _is_wanted(quick_fixes.QUICK_FIX, params.context.only) or not ls.settings.check_while_typing:
+    if not _is_wanted(quick_fixes.QUICK_FIX, params.context.only):
         return []
     document = await ls.documents.checked(params.text_document.uri, quick_fixes.WAIT_S, fixes=True)
     return quick_fixes.actions(ls, document, params.range.start.line, params.range.end.line) if document else []

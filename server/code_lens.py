@@ -45,7 +45,21 @@ async def code_lens(ls: CubridgeServer, params: t.CodeLensParams) -> list[t.Code
             t.Command(title=title(ls, document, view), command="cubridge.showIr", arguments=[argument]),
         )
         found += [t.CodeLens(range=place, command=command) for command in commands]
-    return found + _signposts(ls, document)
+    return found + _signposts(ls, document) + _watched_only(ls, document)
+
+
+def _watched_only(ls: CubridgeServer, document: Document) -> list[t.CodeLens]:
+    """Over a kernel of which nothing was read, what watching showed."""
+    seen, reading = ls.observed.of(document), document.reading
+    if seen is None or reading is None or reading.source is None or reading.kernels:
+        return []
+    kernels = [item for item in reading.source.kernels() if item.name == seen.kernel_name or not seen.kernel_name]
+    line = document.shown(reading.source.span(kernels[0].node).line) if kernels else None
+    if line is None:
+        return []
+    text = f"{seen.level} · {seen.coverage.partition(';')[0]}"
+    command = t.Command(title=text, command="cubridge.showIr", arguments=[{"kernel": document.uri}])
+    return [t.CodeLens(range=convert.line_range(line, document.text, ls.encoding), command=command)]
 
 
 def _signposts(ls: CubridgeServer, document: Document) -> list[t.CodeLens]:
@@ -89,6 +103,10 @@ def title(ls: CubridgeServer, document: Document, view: KernelView) -> str:
     level = view.level
     if document.doubtful:
         level = "before the last change …"
+    seen = ls.observed.of_view(document, view)
+    if seen is not None:
+        read = level if view.lifted.coverage.complete else seen.coverage.partition(";")[0]
+        level = f"{read}, {seen.level}"
     sha = convert.sha256(document.data)
     for finding in ls.findings.of_kernel(document.path):
         if finding.job == "verify" and finding.kernel_sha == sha and finding.kernel_name in (view.name, ""):

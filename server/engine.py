@@ -236,6 +236,15 @@ def unreadable(path: str) -> Reading:
     return Reading(None, (), None, (make("CB077", name=path.rpartition("/")[2]),))
 
 
+def kept_explanation(path: str) -> dict[str, Any] | None:
+    """What an earlier run, with watching, said of the file as it is on disk; None where there was none. Runs in a
+    thread."""
+    from cubridge_engine.pipeline.before import look_up
+
+    found = look_up(path, None, None, True)
+    return None if found is None else found.model_dump(mode="json")
+
+
 def program_text(path: str, data: bytes, name: str | None = None) -> tuple[str, str]:
     """Name and CuIR, without line numbers, of the kernel `name` (None: the one a command means); '' if there is none.
     Runs in a thread."""

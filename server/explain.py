@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import job, kernel_job
+from . import job, kernel_job, observed
 
 if TYPE_CHECKING:
     from .app import CubridgeServer
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 async def explain(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
     """``workspace/executeCommand cubridge.explain``; with ``watch`` the kernel is run in the simulator too."""
     outcome = await kernel_job.run(ls, "explain", argument)
+    observed.keep(ls, outcome)
     job.tell(ls, outcome)
     return outcome.reply()
 

@@ -30,6 +30,8 @@ async def hover(ls: CubridgeServer, params: t.HoverParams) -> t.Hover | None:
     parts = cards_at(ls, document, line)
     if parts and document.doubtful:
         parts.append(STALE)
+    seen = ls.observed.of(document)
+    parts += [one.card for one in seen.at(line)[:MAX_OPS]] if seen is not None else []
     if not document.stale:  # counts and diagnostics stand at the places of their own text
         parts += _measured(ls, document, line)
         parts += [

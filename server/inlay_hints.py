@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as t
 
-from . import convert
+from . import convert, observed
 
 if TYPE_CHECKING:
     from .app import CubridgeServer
+    from .documents import Document
 
 WAIT_S = 0.3  # for the first reading of a file; the client is asked to ask again when it is there
 UNTOLD_WAIT_S = 5.0  # a client that cannot be told waits for the reading of its text
@@ -30,7 +31,7 @@ async def inlay_hint(ls: CubridgeServer, params: t.InlayHintParams) -> list[t.In
     document = await ls.documents.readable(uri, WAIT_S if told else UNTOLD_WAIT_S, refreshed=told)
     if document is None or document.reading is None:
         return []
-    hints: list[t.InlayHint] = []
+    hints = _observed(ls, document, params.range)
     for mark in document.reading.landmarks:
         line = document.shown(mark.line)
         if line is None or not params.range.start.line <= line <= params.range.end.line:
@@ -47,3 +48,26 @@ async def inlay_hint(ls: CubridgeServer, params: t.InlayHintParams) -> list[t.In
             )
         )
     return hints
+
+
+def _observed(ls: CubridgeServer, document: Document, shown: t.Range) -> list[t.InlayHint]:
+    """Hints of steps that are known from watching alone, where reading has none on the line and no whole program."""
+    found = ls.observed.of(document)
+    reading = document.reading
+    if found is None or reading is None or (reading.lifted is not None and reading.lifted.coverage.complete):
+        return []
+    taken = {document.shown(mark.line) for mark in reading.landmarks}
+    by_line: dict[int, list[observed.Seen]] = {}
+    for one in found.unread():
+        if one.line is not None and one.line not in taken and shown.start.line <= one.line <= shown.end.line:
+            by_line.setdefault(one.line, []).append(one)
+    return [
+        t.InlayHint(
+            position=convert.line_range(line, document.text, ls.encoding).end,
+            label=" · ".join(one.label for one in steps),
+            kind=t.InlayHintKind.Type,
+            padding_left=True,
+            tooltip=t.MarkupContent(t.MarkupKind.Markdown, "\n\n".join(one.card for one in steps)),
+        )
+        for line, steps in by_line.items()
+    ]

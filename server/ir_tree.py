@@ -13,13 +13,14 @@ from cubridge_engine.ir.text import print_op
 from cubridge_engine.ir.text_expr import print_expr
 from cubridge_engine.ir.validate import ELEMENT_BYTES
 
-from . import landmarks, looked_at, phases
+from . import landmarks, looked_at, observed, phases
 from .looked_at import Range
+from .observed import Observation
 
 if TYPE_CHECKING:
     from .app import CubridgeServer
 
-PARAMETERS, BUFFERS = "parameters", "buffers"
+PARAMETERS, BUFFERS, OBSERVED = "parameters", "buffers", "observed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,12 @@ async def ir_tree(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
     level, text, roots``.
     """
     found = await looked_at.look(ls, "cubridge.irTree", argument)
+    seen = ls.observed.of(found.document) if found.document is not None else None
+    roots = [observed_node(seen).plain(found.lines)] if seen is not None else []
+    if found.document is not None and found.view is None and seen is not None:
+        head = found.head | {"state": "done", "message": ""}
+        head |= {"name": seen.kernel_name, "summary": seen.function, "level": seen.level}
+        return head | {"text": "", "roots": roots}
     if found.view is None or found.document is None:
         return found.head | {"name": "", "summary": "", "level": "", "text": "", "roots": []}
     view = found.view
@@ -65,7 +72,7 @@ async def ir_tree(ls: CubridgeServer, argument: Any = None) -> dict[str, Any]:
         "summary": view.summary,
         "level": view.level,
         "text": view.ir,
-        "roots": [root.plain(found.lines) for root in tree(view.program, found.document.path)],
+        "roots": [root.plain(found.lines) for root in tree(view.program, found.document.path)] + roots,
     }
 
 
@@ -83,6 +90,21 @@ def tree(kernel: Kernel, path: str) -> tuple[Node, ...]:
         builder.section("epilogue", [op for op in tail if not isinstance(op, nodes.Alloc)]),
     ]
     return tuple(part for part in parts if part is not None and part.children)
+
+
+def observed_node(found: Observation) -> Node:
+    """The root of the tree that has what was observed, one row per step."""
+    rows = tuple(
+        Node(
+            f"{OBSERVED}/{one.name}",
+            one.label,
+            f"{one.holds}; {observed.READ.get(one.read, '')}; {one.confidence}; {one.problem}",
+            observed.LABELS.get(one.name, ("", "setup"))[1],
+            None if one.line is None else (one.line, one.line),
+        )
+        for one in found.steps
+    )
+    return Node(OBSERVED, "observed when it ran", found.function or found.coverage, "setup", children=rows)
 
 
 def _shared(kernel: Kernel) -> str:

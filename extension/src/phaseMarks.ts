@@ -57,7 +57,8 @@ export class PhaseMarks implements vscode.Disposable {
     for (const [phase, mark] of this.marks) {
       const found = (reply?.marks ?? []).filter((item) => item.phase === phase);
       const name = reply?.legend[phase] ?? phase;
-      editor.setDecorations(mark, found.map((item) => ({ range: new vscode.Range(item.first, 0, item.last, 0), hoverMessage: `${name}: ${item.title}` })));
+      const said = (title: string): string => (title === name ? name : `${name}: ${title}`);
+      editor.setDecorations(mark, found.map((item) => ({ range: new vscode.Range(item.first, 0, item.last, 0), hoverMessage: said(item.title) })));
     }
   }
 

@@ -1,8 +1,9 @@
-// One VS Code in a fresh profile: install the .vsix, start, stop, and know which processes belong to it.
-import { spawn, spawnSync, type ChildProcess } from "node:child_process";
-import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+// One VS Code in a fresh profile: start, stop, and know which processes belong to it.
+import { spawn, type ChildProcess } from "node:child_process";
+import { closeSync, cpSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { finished } from "./processes";
 import type { Runtime } from "./runtime";
 import { until } from "./until";
 
@@ -40,7 +41,8 @@ const STOP = 120_000;
 export interface Profile {
   /** Everything of this editor lives here. */
   folder: string;
-  vsix: string;
+  /** What `install` has made; the editor has a copy of it. */
+  extensions: string;
   /** `cubridge.interpreter`; null leaves the choice to the extension. */
   python: string | null;
   /** Ask for workspace trust as the desktop does. */
@@ -59,6 +61,21 @@ export interface Running {
 /** Compiled kernels are kept from run to run. */
 export const engineCache = (runtime: Runtime): string => join(runtime.cache, "engine");
 
+/** Nothing is asked of a marketplace. */
+const GALLERY = { EXTENSIONS_GALLERY: JSON.stringify({ serviceUrl: "", itemUrl: "", resourceUrlTemplate: "" }) };
+
+/** Installs the packaged extension as a user does, into a folder of extensions below `folder`; returns that. */
+export async function install(runtime: Runtime, vsix: string, folder: string): Promise<string> {
+  const extensions = join(folder, "extensions");
+  mkdirSync(extensions, { recursive: true });
+  writeFileSync(join(folder, "config.yaml"), "auth: none\n");
+  const places = ["--config", join(folder, "config.yaml"), "--user-data-dir", join(folder, "user"), "--extensions-dir", extensions];
+  const env = { ...process.env, HOME: folder, ...GALLERY };
+  const done = await finished(runtime.node, [runtime.codeServer, ...places, "--install-extension", vsix, "--force"], { env });
+  if (done.code !== 0) throw new Error(`the .vsix cannot be installed: ${done.stderr}${done.stdout}`);
+  return extensions;
+}
+
 export class CodeServer {
   private constructor(
     private readonly child: ChildProcess,
@@ -70,7 +87,7 @@ export class CodeServer {
   static async start(runtime: Runtime, profile: Profile): Promise<CodeServer> {
     const { folder } = profile;
     const home = join(folder, "home");
-    for (const name of ["home", "user/User", "user/Machine", "extensions"]) mkdirSync(join(folder, name), { recursive: true });
+    for (const name of ["home", "user/User", "user/Machine"]) mkdirSync(join(folder, name), { recursive: true });
     writeFileSync(join(folder, "config.yaml"), "auth: none\n");
     const trust = { "security.workspace.trust.enabled": profile.trust, "security.workspace.trust.startupPrompt": "never" };
     writeFileSync(join(folder, "user", "User", "settings.json"), JSON.stringify({ ...QUIET, ...trust, ...profile.settings }, null, 2));
@@ -78,11 +95,9 @@ export class CodeServer {
     const machine = profile.python ? { "cubridge.interpreter": [profile.python] } : {};
     writeFileSync(join(folder, "user", "Machine", "settings.json"), JSON.stringify(machine, null, 2));
 
-    const gallery = JSON.stringify({ serviceUrl: "", itemUrl: "", resourceUrlTemplate: "" });
-    const env = { ...process.env, HOME: home, XDG_CACHE_HOME: engineCache(runtime), EXTENSIONS_GALLERY: gallery };
+    cpSync(profile.extensions, join(folder, "extensions"), { recursive: true });
+    const env = { ...process.env, HOME: home, XDG_CACHE_HOME: engineCache(runtime), ...GALLERY };
     const places = ["--config", join(folder, "config.yaml"), "--user-data-dir", join(folder, "user"), "--extensions-dir", join(folder, "extensions")];
-    const install = spawnSync(runtime.node, [runtime.codeServer, ...places, "--install-extension", profile.vsix, "--force"], { env, encoding: "utf8" });
-    if (install.status !== 0) throw new Error(`the .vsix cannot be installed: ${install.stderr}${install.stdout}`);
 
     const port = profile.port ?? (await freePort());
     const out = openSync(join(folder, "code-server.log"), "w");

@@ -1,9 +1,10 @@
-// The tests of the real editor: node dist/editor/drive.js [--only NAME] [--steps] [--times N] [--update-pictures] [--vsix FILE]
+// The tests of the real editor: node dist/editor/drive.js [--only NAME] [--steps] [--times N] [--lanes N] [--update-pictures] [--vsix FILE]
 import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { loadavg, tmpdir } from "node:os";
+import { availableParallelism, loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
+import { install } from "./codeServer";
 import { prepare, Unavailable, type Runtime } from "./runtime";
 import { PYTHON, ROOT } from "./sample";
 import { ON_DEMAND, SCENARIOS } from "./scenarios";
@@ -45,6 +46,8 @@ async function main(): Promise<number> {
       steps: { type: "boolean", default: false },
       "update-pictures": { type: "boolean", default: false },
       times: { type: "string", default: "1" },
+      // A scenario waits for its page, its server and its worker in turn: two keep two cores busy.
+      lanes: { type: "string", default: String(Math.min(2, availableParallelism())) },
       vsix: { type: "string", default: join(ROOT, "dist", "cubridge-0.1.0.vsix") },
     },
   });
@@ -63,30 +66,44 @@ async function main(): Promise<number> {
     say(`skipped, no check was made: ${error.message}`);
     return process.env.CUBRIDGE_EDITOR_REQUIRED ? 1 : 0;
   }
-  say(`set-up: ${since(start).toFixed(0)} s`);
-  const options = { vsix: values.vsix, out: join(ROOT, "out", "editor"), steps: values.steps };
-  const outcomes: Outcome[] = [];
-  for (let turn = 0; turn < Number(values.times); turn++) outcomes.push(...(await round(chosen, runtime, options)));
-  writeFileSync(join(options.out, "outcomes.json"), JSON.stringify(outcomes, null, 2));
-  return !ended() && outcomes.every((item) => item.passed) ? 0 : 1;
+  const folder = mkdtempSync(join(tmpdir(), "cubridge-vsix-"));
+  try {
+    const extensions = await install(runtime, values.vsix, folder);
+    say(`set-up: ${since(start).toFixed(0)} s`);
+    const options = { extensions, out: join(ROOT, "out", "editor"), steps: values.steps };
+    const outcomes: Outcome[] = [];
+    for (let turn = 0; turn < Number(values.times); turn++) outcomes.push(...(await round(chosen, runtime, options, Number(values.lanes))));
+    writeFileSync(join(options.out, "outcomes.json"), JSON.stringify(outcomes, null, 2));
+    return !ended() && outcomes.every((item) => item.passed) ? 0 : 1;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
 
-/** Each scenario once; one that fails is tried a second time in a fresh window, and the line says so. */
-async function round(scenarios: readonly Scenario[], runtime: Runtime, options: Options): Promise<Outcome[]> {
+/** Each scenario once, `lanes` of them at a time, the next where one is over. */
+async function round(scenarios: readonly Scenario[], runtime: Runtime, options: Options, lanes: number): Promise<Outcome[]> {
+  const start = Date.now();
+  const waiting = [...scenarios];
   const outcomes: Outcome[] = [];
-  for (const scenario of scenarios) {
-    if (ended()) break;
-    let outcome = await attempt(scenario, runtime, options);
-    if (!outcome.passed && !ended()) {
+  const lane = async (): Promise<void> => {
+    for (let scenario = waiting.shift(); scenario && !ended(); scenario = waiting.shift()) {
+      const outcome = await tried(scenario, runtime, options);
       say(lineOf(outcome));
-      renameSync(join(options.out, scenario.name), firstTry(options.out, scenario.name));
-      outcome = { ...(await attempt(scenario, runtime, options)), before: outcome.why ?? "" };
+      outcomes.push(outcome);
     }
-    say(lineOf(outcome));
-    outcomes.push(outcome);
-  }
-  say(total(outcomes));
+  };
+  await Promise.all(Array.from({ length: lanes }, lane));
+  say(total(outcomes, since(start)));
   return outcomes;
+}
+
+/** A scenario that fails is tried a second time in a fresh window, and its line says so. */
+async function tried(scenario: Scenario, runtime: Runtime, options: Options): Promise<Outcome> {
+  const outcome = await attempt(scenario, runtime, options);
+  if (outcome.passed || ended()) return outcome;
+  say(lineOf(outcome));
+  renameSync(join(options.out, scenario.name), firstTry(options.out, scenario.name));
+  return { ...(await attempt(scenario, runtime, options)), before: outcome.why ?? "" };
 }
 
 const since = (start: number): number => (Date.now() - start) / 1000;
@@ -105,16 +122,14 @@ function firstTry(out: string, scenario: string): string {
 }
 
 /** "120 of 121 checks, 250 s". A scenario that failed may have had more to check. */
-function total(outcomes: Outcome[]): string {
+function total(outcomes: Outcome[], seconds: number): string {
   const checks = outcomes.flatMap((item) => item.checks);
   const failed = outcomes.filter((item) => !item.passed).map((item) => item.scenario);
-  const seconds = outcomes.reduce((sum, item) => sum + item.seconds, 0);
   const line = `${checks.filter((item) => item.passed).length} of ${checks.length} checks, ${seconds.toFixed(0)} s`;
   return failed.length > 0 ? `${line}; failed: ${failed.join(", ")}` : line;
 }
 
 async function attempt(scenario: Scenario, runtime: Runtime, options: Options): Promise<Outcome> {
-  if (options.steps) say(scenario.name);
   const start = Date.now();
   const temporary = mkdtempSync(join(tmpdir(), "cubridge-editor-"));
   rmSync(join(options.out, scenario.name), { recursive: true, force: true });

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { CodeServer } from "./codeServer";
+import { CodeServer, install } from "./codeServer";
 import { prepare } from "./runtime";
 import { PYTHON, ROOT, sample } from "./sample";
 
@@ -31,7 +31,7 @@ async function main(): Promise<void> {
   try {
     const server = await CodeServer.start(runtime, {
       folder,
-      vsix: values.vsix,
+      extensions: await install(runtime, values.vsix, join(folder, "installed")),
       python: PYTHON,
       trust: false,
       ...(values.port ? { port: Number(values.port) } : {}),

@@ -1,9 +1,9 @@
 // One scenario's run: named steps with their times, pictures, and on a failure everything that explains it.
-import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Browser } from "playwright-core";
 import { CodeServer, engineCache, type Profile, type Running } from "./codeServer";
+import { finished } from "./processes";
 import type { Runtime } from "./runtime";
 import { PYTHON, sample } from "./sample";
 import { until } from "./until";
@@ -17,7 +17,8 @@ export interface Scenario {
 }
 
 export interface Options {
-  vsix: string;
+  /** The extension, installed. */
+  extensions: string;
   /** Folder of the artefacts of all scenarios. */
   out: string;
   /** Say each step as it ends. */
@@ -56,12 +57,17 @@ export class Trial {
     return join(this.options.out, this.scenario.name);
   }
 
+  /** Where a file of the workspace is. */
+  path(file: string): string {
+    return join(this.workspace, file);
+  }
+
   async run(): Promise<void> {
     try {
       this.server = await this.step("start", () =>
         CodeServer.start(this.runtime, {
           folder: join(this.folder, "profile"),
-          vsix: this.options.vsix,
+          extensions: this.options.extensions,
           python: PYTHON,
           trust: false,
           ...this.scenario.profile,
@@ -121,7 +127,12 @@ export class Trial {
   /** Counts a check that something else made. */
   count(step: string, seconds: number, passed: boolean): void {
     this.checks.push({ step, seconds, passed });
-    if (this.options.steps) say(lineOf({ step, seconds, passed }));
+    if (this.options.steps) this.tell({ step, seconds, passed });
+  }
+
+  /** Says a step, with its scenario: two may run at a time. */
+  private tell({ step, seconds, passed }: Step): void {
+    say(`  ${passed ? "ok  " : "FAIL"} ${seconds.toFixed(1).padStart(6)} s  ${this.scenario.name}: ${step}`);
   }
 
   /** Makes the step and, at its end, the scenario fail: for findings that do not hinder the next step. */
@@ -134,15 +145,11 @@ export class Trial {
     return this.server?.running(word) ?? [];
   }
 
-  /** Runs the command line in the workspace. Throws what it says unless it succeeds. */
-  cubridge(...args: string[]): void {
-    const cache = { XDG_CACHE_HOME: engineCache(this.runtime) };
-    const done = spawnSync(PYTHON, ["-m", "cubridge_engine.cli.main", ...args], {
-      cwd: this.workspace,
-      env: { ...process.env, ...cache },
-      encoding: "utf8",
-    });
-    if (done.status !== 0) throw new Error(`cubridge ${args[0] ?? ""} exits with ${String(done.status)}: ${done.stderr.slice(-2000)}`);
+  /** Runs the command line in the workspace. Rejects with what it says unless it succeeds. */
+  async cubridge(...args: string[]): Promise<void> {
+    const env = { ...process.env, XDG_CACHE_HOME: engineCache(this.runtime) };
+    const done = await finished(PYTHON, ["-m", "cubridge_engine.cli.main", ...args], { cwd: this.workspace, env });
+    if (done.code !== 0) throw new Error(`cubridge ${args[0] ?? ""} exits with ${String(done.code)}: ${done.stderr.slice(-2000)}`);
   }
 
   /** A picture of the window, kept as an artefact. */
@@ -161,7 +168,7 @@ export class Trial {
     await this.picture("failure").catch(() => undefined);
     const lines = [String(error), "", "processes:", ...(this.server?.processes() ?? []).map((item) => `${item.pid} ${item.argv.join(" ")}`)];
     writeFileSync(join(this.out, "failure.txt"), lines.join("\n"));
-    if (!this.options.steps) this.checks.forEach((item) => { say(lineOf(item)); });
+    if (!this.options.steps) this.checks.forEach((item) => { this.tell(item); });
     writeFileSync(join(this.out, "console.log"), (this.window?.console ?? []).join("\n"));
     writeFileSync(join(this.out, "frames.txt"), (await this.frames()).join("\n\n"));
     const logs = join(this.folder, "profile", "user", "logs");
@@ -174,10 +181,6 @@ export class Trial {
 
 /** In the page: its body's tag and text. */
 const BODY = "[document.body.cloneNode(false).outerHTML, document.body.innerText.slice(0, 2000)].join('\\n')";
-
-function lineOf({ step, seconds, passed }: Step): string {
-  return `  ${passed ? "ok  " : "FAIL"} ${seconds.toFixed(1).padStart(6)} s  ${step}`;
-}
 
 function files(folder: string): string[] {
   if (!existsSync(folder)) return [];

@@ -80,6 +80,8 @@ async function judge(frame: Frame, rendered: boolean): Promise<string[]> {
 
 /** Presses Tab until an element with `selector` has the focus. */
 export async function tabTo(page: Page, frame: Frame, selector: string, presses = 40): Promise<void> {
+  // A page is given the focus some time after it was asked for: a key before that goes to the editor, and types a tab.
+  await until("the panel has the focus", SOON, () => frame.evaluate<boolean>("document.hasFocus()"));
   for (let count = 0; count < presses; count++) {
     if (await frame.evaluate(`document.activeElement?.matches(${JSON.stringify(selector)}) ?? false`)) return;
     await page.keyboard.press("Tab");

@@ -1,6 +1,6 @@
 // What a user does and sees in the workbench, each as one call that waits for its own state of the page.
 import { readFileSync } from "node:fs";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import type { Browser, Locator, Page } from "playwright-core";
 import type { CodeServer } from "./codeServer";
 import { until } from "./until";
@@ -152,6 +152,7 @@ export class Workbench {
     await this.ask("Control+g", place);
     await this.enter(place);
     await this.caretAt(line);
+    await this.page.locator(".editor-instance .monaco-editor.focused").first().waitFor(); // it takes keys again
   }
 
   async caretAt(line: number): Promise<void> {
@@ -168,7 +169,10 @@ export class Workbench {
   /** Opens a file of the workspace, with the keyboard alone. */
   async openFile(file: string): Promise<void> {
     await this.ask("Control+p", file);
-    await this.page.locator(".quick-input-widget:visible .monaco-list-row.focused", { hasText: basename(file) }).waitFor();
+    // What was opened last stands first while the files are being searched: it may have the same name in another folder.
+    const focused = this.page.locator(".quick-input-widget:visible .monaco-list-row.focused", { hasText: basename(file) });
+    const folder = dirname(file);
+    await (folder === "." ? focused : focused.filter({ hasText: folder })).waitFor();
     await this.enter(file);
     await this.editor(file).locator(".view-line").first().waitFor();
   }
@@ -188,6 +192,14 @@ export class Workbench {
   path(file: string): string {
     return join(this.folder, file);
   }
+}
+
+/** Whether `what` comes within a moment: for what a user would ask for once more. */
+export async function appears(what: Locator): Promise<boolean> {
+  return what.waitFor({ timeout: 5000 }).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** The line (from 1) of a file that has `text` first. */

@@ -87,6 +87,20 @@ async def test_a_setting_turns_it_off(start: Start) -> None:
         await until(told)
 
 
+async def test_a_kernel_that_cannot_be_run_at_a_save_is_told_of(start: Start) -> None:
+    """Without a word no finding would look like nothing wrong. Watching is a wish of its own, also without reading."""
+    settings = {"check.whileTyping": False, "check.watch": "save", "timeLimit": 0.1}
+    async with start("extension", **settings) as session:
+        session.open()
+        saved = t.DidSaveTextDocumentParams(t.TextDocumentIdentifier(session.uri))
+        session.client.text_document_did_save(saved)
+
+        def told() -> bool:
+            return any("was saved and could not be run" in item.message for item in session.client.messages)
+
+        await until(told)
+
+
 async def test_an_unknown_code_or_word_in_the_settings_of_a_project_is_told_in_them(
     start: Start, tmp_path: Path
 ) -> None:
@@ -184,7 +198,8 @@ async def test_codes_link_to_pages_and_the_pages_are_there(shared: Session) -> N
 
 def apply(text: str, edit: t.WorkspaceEdit) -> str:
     """`text` with the edits of one file."""
-    (change,) = edit.document_changes or ()
+    assert edit.document_changes is not None
+    (change,) = edit.document_changes
     assert isinstance(change, t.TextDocumentEdit)
     lines = text.split("\n")
     for one in sorted(change.edits, key=lambda item: item.range.start, reverse=True):

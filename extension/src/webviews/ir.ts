@@ -4,7 +4,7 @@ import { html } from "./html";
 import { irHead, irRows } from "./irHtml";
 import type { ToView } from "./messages";
 import { TreeModel } from "./treeModel";
-import { connect, element, filled, onClick, render, status } from "./view";
+import { connect, element, filled, isIn, onClick, render, status } from "./view";
 
 interface Saved {
   kernel: string;
@@ -48,7 +48,7 @@ function show(reply: IrTreeReply): void {
   filled();
   render(element("head"), irHead(reply));
   model.update(reply.roots);
-  draw(tree.contains(document.activeElement));
+  draw(isIn(tree));
 }
 
 /** Draws the rows; the row with the focus has it again afterwards. */

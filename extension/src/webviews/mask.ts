@@ -3,7 +3,7 @@ import type { MaskReply } from "../protocol";
 import { html } from "./html";
 import { maskList, maskSummary, maskSvg, maskText } from "./maskSvg";
 import type { MaskQuestion, ToView } from "./messages";
-import { connect, element, filled, flagsIn, onClick, render, status } from "./view";
+import { connect, element, filled, flagsIn, isIn, onClick, render, status } from "./view";
 
 const FIELDS: readonly { name: keyof MaskQuestion; title: string; min: number }[] = [
   { name: "Sq", title: "queries Sq", min: 1 },
@@ -43,7 +43,7 @@ function show(next: MaskReply): void {
   render(element("list"), maskList(next));
   element("visited").hidden = next.ranges.length === 0;
   for (const { name } of FIELDS) field(name).value = String(next.sizes[name]);
-  draw(false);
+  draw(isIn(map));
 }
 
 const field = (name: string): HTMLInputElement => form.elements.namedItem(name) as HTMLInputElement;

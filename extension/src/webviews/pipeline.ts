@@ -3,7 +3,7 @@ import type { PipelineReply } from "../protocol";
 import { html } from "./html";
 import type { ToView } from "./messages";
 import { asList, asText, chart, legend, pipelineHead, stepCard, verdict } from "./pipelineHtml";
-import { connect, element, filled, flagsIn, onClick, render, status } from "./view";
+import { connect, element, filled, flagsIn, isIn, onClick, render, status } from "./view";
 
 interface Saved { selected: number }
 
@@ -29,7 +29,7 @@ function receive(message: ToView["pipeline"]): void {
       render(element("head"), pipelineHead(reply));
       render(element("verdict"), verdict(reply));
       render(element("list"), asList(reply));
-      draw(false);
+      draw(isIn(chartArea));
       break;
     case "cursor":
       follow(message.line);

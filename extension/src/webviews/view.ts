@@ -40,6 +40,14 @@ export function render(target: Element, content: Html): void {
   target.innerHTML = content.text;
 }
 
+/**
+ * Whether the user is in `area`: then it has the focus again after it was drawn anew. A document's active element stays so
+ * when the user goes on to an editor, where the focus must stay.
+ */
+export function isIn(area: HTMLElement): boolean {
+  return document.hasFocus() && area.contains(document.activeElement);
+}
+
 /** Calls `run` with the closest element around a click that matches `selector`. */
 export function onClick(root: HTMLElement, selector: string, run: (target: HTMLElement, event: MouseEvent) => void): void {
   root.addEventListener("click", (event) => {

@@ -17,9 +17,9 @@ export const adapting: Scenario = {
   async run(trial: Trial): Promise<void> {
     const window = await trial.step("open a kernel", () => trial.open(KERNEL));
     const original = readFileSync(window.path(KERNEL), "utf8");
-    const wanted = await trial.step("the command line adapts", () => {
-      trial.cubridge("adapt", window.path(KERNEL), window.path(`specs/${SPEC}`), "-o", window.path("wanted.cu"));
-      return Promise.resolve(readFileSync(window.path("wanted.cu"), "utf8"));
+    const wanted = await trial.step("the command line adapts", async () => {
+      await trial.cubridge("adapt", window.path(KERNEL), window.path(`specs/${SPEC}`), "-o", window.path("wanted.cu"));
+      return readFileSync(window.path("wanted.cu"), "utf8");
     });
     await trial.step("lens: pick a spec", () => adaptByLens(trial, window));
     await trial.step("the diff", async () => {
@@ -52,7 +52,8 @@ export const adapting: Scenario = {
       await window.focusEditor();
       await window.page.keyboard.press("Control+z");
       await window.save();
-      same("the kernel after undo", readFileSync(window.path(KERNEL), "utf8"), original);
+      // The tab may not have shown yet that it is to be saved.
+      await until("the kernel on disk is as before", SOON, () => readFileSync(window.path(KERNEL), "utf8") === original);
       await window.page.keyboard.press("Control+y");
       await window.save();
     });

@@ -1,6 +1,7 @@
 // Takes the pictures of findings, explanations and contracts in docs: only on demand, since they are kept in the repository.
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { openFixes, problem, showProblems, toProblem } from "../problems";
 import { ROOT } from "../sample";
 import { THEMES, wear } from "../themes";
 import type { Scenario, Trial } from "../trial";
@@ -9,38 +10,43 @@ import { JOB, LATER, lineOf, type Workbench } from "../workbench";
 import { take } from "./pictures";
 
 const KERNEL = "flash_fwd/kernel.cu";
+const FOREIGN = "warp_per_row/kernel.cu";
 const BARE = "bare/kernel.cu";
+const SETTINGS = ".vscode/settings.json";
 const SIZE = { width: 1280, height: 760 };
 
-/** What somebody mistyped, and the code that says so. */
-const CASES: readonly { name: string; from: string; to: string; code: RegExp }[] = [
-  { name: "check-barrier", from: "    cp_async_wait<0>();\n    __syncthreads();", to: "    cp_async_wait<0>();", code: /CB852/ },
-  { name: "check-wait", from: "    cp_async_wait<0>();", to: "    cp_async_wait<1>();", code: /CB850/ },
-  { name: "check-units", from: "exp2_approx(m[r] * scale_log2 - m_scaled[r])", to: "exp2_approx(m[r] - m_scaled[r])", code: /CB862/ },
+interface Case {
+  name: string;
+  file: string;
+  /** What somebody mistyped, and the code that says so. */
+  edits: readonly [string, string][];
+  code: RegExp;
+  /** What the picture shows at the finding: the menu of quick fixes, or the whole sentence. */
+  shows: "fixes" | "hover";
+  /** It is found by running the kernel; with what is expected of it. */
+  checked?: { expect: string };
+}
+
+const CASES: readonly Case[] = [
+  { name: "check-barrier", file: KERNEL, edits: [["    cp_async_wait<0>();\n    __syncthreads();", "    cp_async_wait<0>();"]], code: /CB852/, shows: "fixes" },
+  { name: "check-wait", file: KERNEL, edits: [["    cp_async_wait<0>();\n", ""]], code: /CB850/, shows: "fixes" },
+  { name: "check-units", file: KERNEL, edits: [["exp2_approx(m[r] * scale_log2 - m_scaled[r])", "exp2_approx(m[r] - m_scaled[r])"]], code: /CB862/, shows: "fixes" },
+  { name: "check-mask", file: KERNEL, edits: [["col > row + sk - sq", "col >= row + sk - sq"]], code: /CB882/, shows: "hover", checked: { expect: "causal" } },
+  {
+    name: "check-step",
+    file: FOREIGN,
+    edits: [["__expf(s - new_max)", "exp2f(s - new_max)"], ["__expf(running_max - new_max)", "exp2f(running_max - new_max)"]],
+    code: /CB880/,
+    shows: "hover",
+    checked: { expect: "" },
+  },
 ];
 
 export const findingPictures: Scenario = {
   name: "finding-pictures",
   async run(trial: Trial): Promise<void> {
-    const text = readFileSync(join(trial.workspace, KERNEL), "utf8");
-    for (const one of CASES) {
-      await trial.step(one.name, async () => {
-        if (!text.includes(one.from)) throw new Error(`the kernel has no ${one.from}`);
-        writeFileSync(join(trial.workspace, KERNEL), text.replace(one.from, one.to));
-        const window = await open(trial, KERNEL);
-        await window.page.keyboard.press("Control+Shift+m");
-        const row = window.page.locator(".markers-panel .monaco-list-row", { hasText: one.code }).first();
-        await row.waitFor({ timeout: LATER });
-        const place = /Ln (\d+), Col (\d+)/.exec(await row.innerText());
-        await window.command("View: Focus First Editor Group");
-        await window.goTo(Number(place?.[1] ?? 1), Number(place?.[2] ?? 1));
-        await window.page.locator(".lightBulbWidget:visible, [class*='gutter-lightbulb']:visible").first().waitFor({ timeout: LATER });
-        await window.page.keyboard.press("Control+.");
-        await window.page.locator(".action-widget:visible .monaco-list-row.action", { hasText: "Ignore CB8" }).first().waitFor();
-        await take(window, one.name);
-      });
-    }
-    writeFileSync(join(trial.workspace, KERNEL), text);
+    foreign(trial);
+    for (const one of CASES) await trial.step(one.name, () => pictured(trial, one));
     await trial.step("explain", async () => {
       const window = await open(trial, KERNEL);
       await window.command("CuBridge: Explain Kernel");
@@ -62,6 +68,44 @@ export const findingPictures: Scenario = {
     });
   },
 };
+
+/** A kernel that nobody made for the simulator, with its contract. */
+function foreign(trial: Trial): void {
+  mkdirSync(dirname(trial.path(FOREIGN)), { recursive: true });
+  copyFileSync(join(ROOT, "tests", "lift", "kernels", "warp_per_row.cu"), trial.path(FOREIGN));
+  const contract = readFileSync(join(ROOT, "tests", "faults", "contracts", "warp_per_row.toml"), "utf8");
+  writeFileSync(join(dirname(trial.path(FOREIGN)), "contract.toml"), contract.replace(/source = ".*"/, 'source = "kernel.cu"'));
+}
+
+async function pictured(trial: Trial, { name, file, edits, code, shows, checked }: Case): Promise<void> {
+  const text = readFileSync(trial.path(file), "utf8");
+  const mistyped = edits.reduce((now, [from, to]) => {
+    if (!now.includes(from)) throw new Error(`the kernel has no ${from}`);
+    return now.replace(from, to);
+  }, text);
+  writeFileSync(trial.path(file), mistyped);
+  mkdirSync(dirname(trial.path(SETTINGS)), { recursive: true });
+  writeFileSync(trial.path(SETTINGS), JSON.stringify({ "cubridge.check.expect": checked?.expect ?? "" }));
+  const window = await open(trial, file);
+  await showProblems(window);
+  if (checked) {
+    await window.command("View: Focus First Editor Group");
+    await window.command("CuBridge: Check Kernel");
+    await window.outcome(window.toast(/\d+ findings?/), JOB);
+    await window.command("Notifications: Clear All Notifications");
+  }
+  await problem(window, code).waitFor({ timeout: LATER });
+  await toProblem(window, code);
+  if (shows === "fixes") {
+    await openFixes(window, "Ignore CB8");
+  } else {
+    await window.command("View: Hide Panel"); // a card is as high as half of the editor
+    await window.command("Show or Focus Hover");
+    await window.page.locator(".monaco-hover:visible", { hasText: code }).first().waitFor();
+  }
+  await take(window, name);
+  writeFileSync(trial.path(file), text);
+}
 
 /** A window with the kernel alone, in the dark theme of the other pictures. */
 async function open(trial: Trial, file: string): Promise<Workbench> {

@@ -1,5 +1,6 @@
 // A mistake while it is typed: said on the line that it hurts, mended by a quick fix, or ignored with a reason.
 import { readFileSync, writeFileSync } from "node:fs";
+import { problem, quickFix, showProblems, toProblem } from "../problems";
 import type { Scenario, Trial } from "../trial";
 import { webview } from "../webviews";
 import { JOB, LATER, lineOf, type Workbench } from "../workbench";
@@ -8,7 +9,6 @@ const KERNEL = "flash_fwd/kernel.cu";
 /** One that is soon run in the simulator. */
 const SMALL = "scalar/kernel.cu";
 const BARRIER = "    __syncthreads();";
-const BULB = ".lightBulbWidget:visible, [class*='gutter-lightbulb']:visible";
 /** A barrier that is missing: before a tile is overwritten, or before it is read. */
 const MISSING = /CB85[12]/;
 
@@ -20,7 +20,7 @@ export const findings: Scenario = {
     await trial.step("a sound kernel has no finding", async () => {
       await window.goTo(lineOf(window.path(KERNEL), "__global__"));
       await window.lens(KERNEL, "Adapt to…").waitFor({ timeout: LATER });
-      await window.page.keyboard.press("Control+Shift+m");
+      await showProblems(window);
       await problem(window, /CB124/).waitFor({ timeout: LATER }); // a note on how it is read, so the list is there
       if ((await problem(window, /CB8\d\d/).count()) > 0) throw new Error("there is a finding");
     });
@@ -34,8 +34,6 @@ export const findings: Scenario = {
     await trial.picture("checked");
   },
 };
-
-const problem = (window: Workbench, text: RegExp) => window.page.locator(".markers-panel .monaco-list-row", { hasText: text }).first();
 
 async function mistake(trial: Trial, window: Workbench): Promise<void> {
   await window.goTo(readFileSync(window.path(KERNEL), "utf8").split("\n").indexOf(BARRIER) + 1);
@@ -54,26 +52,8 @@ async function codePage(trial: Trial, window: Workbench): Promise<void> {
   await window.command("View: Close Editors in Other Groups");
 }
 
-/** The caret to where the finding is, as the list of problems says it. */
-async function toFinding(window: Workbench): Promise<void> {
-  const place = /Ln (\d+), Col (\d+)/.exec(await problem(window, MISSING).innerText());
-  if (!place) throw new Error("the finding has no place");
-  await window.command("View: Focus First Editor Group");
-  await window.goTo(Number(place[1]), Number(place[2]));
-}
-
-/** Opens the menu of quick fixes at the caret and takes the one with `title`. */
-async function quickFix(window: Workbench, title: string | RegExp): Promise<void> {
-  // The bulb says that the actions are there: a list that is asked for while diagnostics come is taken away again.
-  await window.page.locator(BULB).first().waitFor({ timeout: LATER });
-  await window.page.keyboard.press("Control+.");
-  const row = window.page.locator(".action-widget:visible:not(.action-list-submenu-panel) .monaco-list-row.action", { hasText: title }).first();
-  await row.waitFor();
-  await row.click();
-}
-
 async function mend(window: Workbench, original: string): Promise<void> {
-  await toFinding(window);
+  await toProblem(window, MISSING);
   await quickFix(window, /__syncthreads/);
   await problem(window, MISSING).waitFor({ state: "detached", timeout: LATER });
   await window.save();
@@ -83,7 +63,7 @@ async function mend(window: Workbench, original: string): Promise<void> {
 
 async function ignore(trial: Trial, window: Workbench): Promise<void> {
   await mistake(trial, window);
-  await toFinding(window);
+  await toProblem(window, MISSING);
   await quickFix(window, /Ignore CB85/);
   await problem(window, /does not say why/).waitFor({ timeout: LATER });
   await window.page.keyboard.type("the tile is private to a warp"); // the placeholder is selected
@@ -97,7 +77,7 @@ async function watch(trial: Trial, path: string): Promise<void> {
   writeFileSync(path, readFileSync(path, "utf8").replace(`${BARRIER}\n`, ""));
   const window = await trial.open(SMALL);
   await window.lens(SMALL, /attention forward/).waitFor({ timeout: LATER });
-  await window.page.keyboard.press("Control+Shift+m");
+  await showProblems(window);
   await problem(window, MISSING).waitFor({ timeout: LATER });
   await window.command("View: Focus First Editor Group");
   await window.command("CuBridge: Check Kernel");

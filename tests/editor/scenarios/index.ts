@@ -1,4 +1,4 @@
-// The scenarios of the real editor, in the order they run.
+// The scenarios of the real editor, in the order they start: the longest first, so that no long one is left over at the end.
 import type { Scenario } from "../trial";
 import { adapting } from "./adapting";
 import { findingPictures } from "./findingPictures";
@@ -14,8 +14,23 @@ import { specs } from "./specs";
 import { troubles } from "./troubles";
 import { trust } from "./trust";
 import { understanding } from "./understanding";
+import { watching } from "./watching";
 
 /** Run only when the pictures of the README and of docs are to be taken. */
 export const ON_DEMAND: readonly Scenario[] = [pictures, findingPictures, modelPictures];
 
-export const SCENARIOS: readonly Scenario[] = [reading, findings, understanding, panels, looks, adapting, specs, troubles, model, trust, newcomer, host];
+export const SCENARIOS: readonly Scenario[] = [
+  adapting,
+  understanding,
+  model,
+  watching,
+  findings,
+  looks,
+  reading,
+  troubles,
+  specs,
+  panels,
+  newcomer,
+  host,
+  trust,
+];

@@ -1,8 +1,8 @@
 // The .vsix alone: a Python without any package. The walkthrough leads; what is missing is said, with the command that
 // installs it.
-import { spawnSync } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { finished } from "../processes";
 import { PYTHON } from "../sample";
 import type { Scenario, Trial } from "../trial";
 import { ENVIRONMENT, unbearable, webview } from "../webviews";
@@ -25,11 +25,11 @@ export const newcomer: Scenario = {
   name: "newcomer",
   profile: { python: null },
   async run(trial: Trial): Promise<void> {
-    const python = await trial.step("a Python without packages", () => {
+    const python = await trial.step("a Python without packages", async () => {
       const folder = join(trial.workspace, ".venv");
-      const made = spawnSync(PYTHON, ["-m", "venv", "--without-pip", folder], { encoding: "utf8" });
-      if (made.status !== 0) throw new Error(made.stderr);
-      return Promise.resolve(join(folder, "bin", "python"));
+      const made = await finished(PYTHON, ["-m", "venv", "--without-pip", folder]);
+      if (made.code !== 0) throw new Error(made.stderr);
+      return join(folder, "bin", "python");
     });
     mkdirSync(join(trial.workspace, ".vscode"));
     writeFileSync(join(trial.workspace, ".vscode", "settings.json"), JSON.stringify({ "cubridge.interpreter": [python] }));

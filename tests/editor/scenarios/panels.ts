@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import type { Scenario, Trial } from "../trial";
 import { until } from "../until";
 import { panel, webview } from "../webviews";
-import { lineOf, LATER, type Workbench } from "../workbench";
+import { lineOf, LATER, SOON, type Workbench } from "../workbench";
 
 const KERNEL = "flash_fwd/kernel.cu";
 const EMPTY = "helpers.cu";
@@ -71,8 +71,15 @@ async function keeps(trial: Trial, window: Workbench): Promise<void> {
   await window.caretAt(line + 1);
   await until("the tree has the new lines", LATER, async () => (await row.locator(".line").textContent()) !== before);
   await page.locator("[aria-selected=true]", { hasText: "mask" }).waitFor();
+  // Drawn anew, the tree has left the focus where the user types.
+  await window.page.keyboard.type("// typed on");
+  await window.line(KERNEL, "// typed on").waitFor();
   await trial.picture("cuir-typing");
-  await window.page.keyboard.press("Control+z");
+  await until("what was typed is undone", SOON, async () => {
+    if ((await window.page.locator(".tab.dirty").count()) === 0) return true;
+    await window.page.keyboard.press("Control+z");
+    return false;
+  });
 }
 
 async function sound(trial: Trial, window: Workbench): Promise<void> {

@@ -1,8 +1,9 @@
 // Opening a kernel: what it computes is on the screen without a click, the rest a key away, in every theme.
 import { THEMES, wear } from "../themes";
 import type { Scenario, Trial } from "../trial";
+import { until } from "../until";
 import { ENVIRONMENT, webview } from "../webviews";
-import { lineOf, LATER, type Workbench } from "../workbench";
+import { appears, lineOf, LATER, SOON, type Workbench } from "../workbench";
 import { inAllThemes } from "./looks";
 
 const KERNEL = "flash_fwd/kernel.cu";
@@ -52,8 +53,14 @@ async function hoverByKeyboard(trial: Trial, window: Workbench): Promise<void> {
 }
 
 async function hoverByMouse(window: Workbench): Promise<void> {
-  await window.editor(KERNEL).locator(".view-line span span", { hasText: "__syncthreads" }).first().hover();
-  await window.page.locator(".monaco-hover:visible", { hasText: /barrier/i }).first().waitFor();
+  const card = window.page.locator(".monaco-hover:visible", { hasText: /barrier/i }).first();
+  // Hints that arrive move the text below the mouse: the card goes, and comes back when the mouse does.
+  await until("a card under the mouse", SOON, async () => {
+    await window.editor(KERNEL).locator(".view-line span span", { hasText: "__syncthreads" }).first().hover();
+    if (await appears(card)) return true;
+    await window.page.mouse.move(0, 0);
+    return false;
+  });
 }
 
 /** The list of symbols of the file, which the outline view shows too. */
