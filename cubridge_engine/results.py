@@ -249,6 +249,17 @@ class HunkResult(_Frozen):
     proposed: bool = False
 
 
+class ChangedFile(_Frozen):
+    """A further file of the user's project that changes with the kernel: `name` is relative to the kernel's folder."""
+
+    path: str
+    name: str
+    base_sha256: str
+    hunks: tuple[HunkResult, ...]
+    text: str
+    diff: str
+
+
 class DerivedResult(_Frozen):
     """A tensor that the adapted kernel takes and the spec does not have: the caller makes it from the spec's inputs.
 
@@ -288,12 +299,15 @@ class Adaptation(Result):
 
     `drop_in` is a Python file that holds what the spec does before and after the attention and makes what is `derived`,
     and `drop_in_written` where it was written; both are null where the kernel alone does what the spec does. `proposed`
-    is null where no model took part.
+    is null where no model took part. `evidence` is ``observed`` where the kernel was watched, not read; `files` are
+    others that change with it, and `diff` has them all.
     """
 
     level: LevelName
     applicability: Applicability
+    evidence: Literal["read", "observed"] = "read"
     hunks: tuple[HunkResult, ...] = ()
+    files: tuple[ChangedFile, ...] = ()
     report: Report | None = None
     text: str | None = None
     diff: str = ""

@@ -44,10 +44,28 @@ class EquationResult(Frozen):
     line: int | None = None
 
 
+class StepResult(Frozen):
+    """A step of attention that was observed when the kernel ran: `line` (from 0) is where its value is complete, null
+    where that is in no line of the file itself; `lines` all that hold it. `read`: how it stands to what was read, ''
+    where reading did not find it.
+    """
+
+    name: str
+    words: str
+    holds: str
+    line: int | None = None
+    lines: Lines = ()
+    confidence: Literal["certain", "likely"]
+    problem: str
+    read: Literal["", "agrees", "beside", "conflicts"] = ""
+
+
 class Explained(Result):
     """`cubridge explain`: a kernel in one paragraph, as mathematics, and as rows; what is not known, and why.
 
-    `understood`: its function is stated. `choices` are the kernels of the file. `watched`: it was run in the simulator.
+    `understood`: its function is stated. `choices` are the kernels of the file. `watched`: it was run in the simulator;
+    then `steps` are those that were observed. `coverage` says how many steps are known, with those; `function` is
+    the one that was observed, `agrees` whether reading says the same (null where the two could not be compared).
     """
 
     kernel: FileRef
@@ -61,6 +79,10 @@ class Explained(Result):
     sentences: tuple[SentenceResult, ...] = ()
     facts: tuple[FactResult, ...] = ()
     unknown: tuple[SentenceResult, ...] = ()
+    coverage: str = ""
+    function: str = ""
+    agrees: bool | None = None
+    steps: tuple[StepResult, ...] = ()
 
 
 class WitnessResult(Frozen):

@@ -42,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
             check_arguments(args)
         target = _drop_in_target(args, args.output)
         params["drop_in"] = Path(target).name if target is not None else ""
+        if args.watch:
+            params["watch"] = True
     except BadArgument as bad:
         print_diagnostics([bad.diagnostic])
         return 2
@@ -94,6 +96,8 @@ def _write(args: argparse.Namespace, result: Adaptation) -> tuple[str | None, li
     stale = any(d.get("code") == "CB020" for d in result.diagnostics)
     if stale or (result.applicability == "sketch" and not args.force):
         return None, [make("CB006", level=result.level)]
+    if result.files:
+        return None, [make("CB013", path=args.output, count=len(result.files) + bool(result.hunks))]
     try:
         write_atomically(Path(args.output), result.text.encode(result.encoding))
     except OSError as error:

@@ -44,6 +44,11 @@ register(
             "'{text}' is no shape",
             "Write sizes as NAME=NUMBER with the names B, H, Hkv, Sq, Sk, S, D and Dv: --shape B=4,H=32,S=4096,D=128.",
         ),
+        "CB013": Row(
+            E,
+            "nothing was written to '{path}': the change is in {count} files, which one file cannot hold",
+            "Apply it to your checkout: pass --format diff and give that to `git apply` in the folder of the kernel.",
+        ),
         "CB009": Row(N, "stopped on request; nothing was written", "Run the command again when you like."),
     }
 )

@@ -91,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
                 "--drop-in", metavar="OUT.py", help="write the rest of a module there (default: beside OUT.cu)"
             )
             sub.add_argument("--force", action="store_true", help="overwrite OUT.cu; write a sketch too")
+            sub.add_argument("--watch", action="store_true", help="where reading ends, run it to see where scores are")
             model_options(sub)
             sub.add_argument("--transcript", metavar="OUT.jsonl", help="write every question, reply and verdict there")
             sub.add_argument("--replay", metavar="IN.jsonl", help="take the replies from a transcript, offline")

@@ -178,6 +178,8 @@ def next_step(result: Adaptation | Verification, written: str | None) -> str:
         return "Next: see the first diagnostic above; it names the line and the way out."
     if isinstance(result, Verification):
         return "Next: verify again on a machine with a GPU." if result.level != "gpu" else "Nothing is left to do."
+    if written is None and result.files:
+        return "Next: pass --format diff, and give that to `git apply` in the folder of the kernel."
     if written is None:
         return "Next: pass -o OUT.cu to write the adapted kernel."
     if result.applicability == "verified":

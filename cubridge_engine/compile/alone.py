@@ -262,11 +262,13 @@ def _alone(path: str, data: bytes, options: AloneOptions, search: Search, result
     if result.ptx is None and cache_dir() is None and search.stubbed:
         found.append(make("CB616", line_span(path, data, 0), headers=", ".join(search.stubbed)))
     if result.ptx is None:
-        # An include that resolves nowhere was blanked; what it defines is missing all the same.
+        # An include that resolves nowhere was blanked for NVRTC; what it defines is missing all the same. nvcc names
+        # what it lacks itself. Headers of headers may stand in branches that this build does not take.
         said = {_header_of(d) for d in found}
         lines = {header: data.count(b"\n", 0, start) for start, header in includes(data)}
-        unsaid = [header for header in search.missing if header not in said]
-        found = [make("CB606", line_span(path, data, lines.get(h, 0)), header=h) for h in unsaid] + found
+        blanked = [] if result.compiler.startswith("nvcc") else [h for h in search.missing if h in lines]
+        unsaid = [header for header in blanked if header not in said]
+        found = [make("CB606", line_span(path, data, lines[h]), header=h) for h in unsaid] + found
     else:
         found = [d for d in found if d.code not in _HEADER_MISSING]
     return Alone(

@@ -81,6 +81,11 @@ ROWS = {
         "There is no folder for the stubs of {headers}.",
         "Set CUBRIDGE_CACHE to a folder that may be written; headers of host libraries are stood in for from there.",
     ),
+    "CB617": Row(
+        E,
+        "{instructions} {verb} {needed}; the kernel was compiled for {arch}, which lacks what only {needed} has.",
+        "Use {needed}: --arch {needed}, or archs in contract.toml.",
+    ),
     "CB620": Row(
         E, "The contract cannot be read: {reason}.", "Compare it with expert_kernels/flash_fwd_sm80/contract.toml."
     ),

@@ -35,6 +35,9 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _USED = re.compile(r"Used (\d+) registers")
 _SMEM = re.compile(r"(\d+) bytes smem")
 _NOTE = re.compile(r"\((C\d{4,5})\)\s*(.*)$")
+_UNSUPPORTED = re.compile(r"Instruction '(?P<name>\w+)[^']*' not supported on \.target '(?P<arch>sm_\d+)'$")
+# Instructions that only one variant of an architecture has.
+_SPECIFIC = {"wgmma": "sm_90a", "setmaxnreg": "sm_90a", "tcgen05": "sm_100a"}
 # Warnings about what we did ourselves or that say nothing about the kernel.
 _SILENT = re.compile(r"was declared but never referenced|incompatible redefinition of macro")
 
@@ -158,6 +161,31 @@ def _ptxas_error(message: str, path: str, source: bytes, arch: str, expressions:
     return make("CB605", None, message=message, arch=arch)
 
 
+def _specific(messages: list[str], path: str, source: bytes) -> tuple[list[Diagnostic], list[str]]:
+    """One error for all instructions that need a variant such as sm_90a of the architecture; the other messages."""
+    missing: dict[tuple[str, str], dict[str, None]] = {}
+    others: list[str] = []
+    for message in messages:
+        match = _UNSUPPORTED.match(message)
+        needed = _SPECIFIC.get(match["name"]) if match else None
+        if match is None or needed is None:
+            others.append(message)
+        else:
+            missing.setdefault((match["arch"], needed), {})[match["name"]] = None
+    found: list[Diagnostic] = []
+    for (arch, needed), names in missing.items():
+        # The text may have the instruction in a comment as well: the statement is what stands in a string.
+        written = re.search(rb"\"[^\"\n]*\b(" + "|".join(names).encode() + rb")\b", source)
+        span = None if written is None else line_span(path, source, source.count(b"\n", 0, written.start(1)))
+        words = " and ".join(names)
+        found.append(
+            make(
+                "CB617", span, instructions=words, verb="needs" if len(names) == 1 else "need", needed=needed, arch=arch
+            )
+        )
+    return found, others
+
+
 def read_log(log: str, *, path: str, source: bytes, arch: str, expressions: Mapping[str, str]) -> Findings:
     """Read the output of a compilation of `source`. `expressions`: lowered name -> name expression."""
     lines = log.splitlines()
@@ -166,7 +194,9 @@ def read_log(log: str, *, path: str, source: bytes, arch: str, expressions: Mapp
     notes: list[str] = []
     bad_lines = [bad["message"] for text in lines if (bad := _PTXAS_BAD.match(text))]
     telling = [message for message in bad_lines if not _PTXAS_EMPTY.search(message)]
-    diagnostics += [_ptxas_error(message, path, source, arch, expressions) for message in telling or bad_lines]
+    specific, others = _specific(telling or bad_lines, path, source)
+    diagnostics += specific
+    diagnostics += [_ptxas_error(message, path, source, arch, expressions) for message in others]
     for text in lines:
         if text.startswith("ptxas") and (note := _NOTE.search(text)):
             notes.append(f"{note[1]}: {note[2]}")

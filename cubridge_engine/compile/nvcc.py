@@ -12,6 +12,7 @@ from pathlib import Path
 from .model import Raw
 
 TIMEOUT_S = 300.0
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>)::")
 
 
 class NvccTimeout(Exception):
@@ -46,6 +47,7 @@ def _demangled(nvcc: Path, names: Sequence[str], timeout: float) -> dict[str, st
 def _normal(demangled: str) -> str:
     """``void f<__half, (int)64>(const T1 *)`` and ``f<__half, 64>`` in one spelling."""
     text = re.sub(r"\((?:unsigned )?(?:int|long|bool)\)", "", demangled)
+    text = _UNNAMED.sub("", text)
     depth = 0
     for index, char in enumerate(text):
         depth += {"<": 1, ">": -1}.get(char, 0)
@@ -55,6 +57,31 @@ def _normal(demangled: str) -> str:
     return re.sub(r"\s", "", re.sub(r"^void\s+", "", text.strip()))
 
 
+def _kept(source: bytes, number: int, expression: str) -> str:
+    """A line that instantiates an expression, in its own namespaces: constants among its arguments are found there."""
+    spaces = expression.partition("<")[0].split("::")[:-1]
+    if not all(re.search(rb"\bnamespace\b[^{;]*\b" + re.escape(s.encode()) + rb"\b", source) for s in spaces):
+        spaces = []
+    line = f"static void *cubridge_keep_{number} = (void *){expression};"
+    return "".join(f"namespace {s} {{ " for s in spaces) + line + " }" * len(spaces) + "\n"
+
+
+def _name_of(expression: str, expressions: Sequence[str], names: dict[str, str]) -> str:
+    """The mangled name of an expression; where its arguments are spelt otherwise (constants, defaults), that of the
+    only kernel of its name.
+    """
+
+    def plain(text: str) -> str:
+        return text.partition("<")[0].split("::")[-1]
+
+    key = _normal(expression)
+    if key in names:
+        return names[key]
+    alike = [mangled for text, mangled in names.items() if plain(text) == plain(key)]
+    asked = [e for e in expressions if plain(_normal(e)) == plain(key)]
+    return alike[0] if "<" in key and len(alike) == len(asked) == 1 else ""
+
+
 def compile_with_nvcc(
     nvcc: Path, source: bytes, name: str, options: Sequence[str], expressions: Sequence[str], want: Sequence[str]
 ) -> Raw:
@@ -62,7 +89,7 @@ def compile_with_nvcc(
 
     Templates are instantiated by taking the address of each name expression behind the user's text.
     """
-    keep = "".join(f"static void *cubridge_keep_{i} = (void *){e};\n" for i, e in enumerate(expressions))
+    keep = "".join(_kept(source, i, e) for i, e in enumerate(expressions))
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
     with tempfile.TemporaryDirectory(prefix="cubridge-") as folder:
         file, ptx_file, cubin_file = (Path(folder) / f"kernel.{suffix}" for suffix in ("cu", "ptx", "cubin"))
@@ -72,7 +99,7 @@ def compile_with_nvcc(
             return Raw(False, log)
         ptx = ptx_file.read_text("utf-8", "replace")
         names = _demangled(nvcc, entries(ptx), TIMEOUT_S)
-        lowered = {e: names[_normal(e)] for e in expressions if _normal(e) in names}
+        lowered = {e: found for e in expressions if (found := _name_of(e, expressions, names))}
         lowered.update({e: e for e in expressions if e not in lowered and e in entries(ptx)})
         if "cubin" not in want:
             return Raw(True, log, ptx, None, lowered)

@@ -42,6 +42,7 @@ HOST_FAMILY = re.compile(
     r"(torch|ATen|c10|pybind11|tvm|nccl|nvToolsExt|nvtx3|cudnn|cublas|cublasLt|cusparse|curand|Python)\b"
     r"|(cublas|cublasLt|cudnn|curand|nvml)\w*\.h$"
 )
+_CUBLAS_FAMILY = re.compile(r"(.*/)?cublas\w*\.h$")
 _TORCH_FAMILY = re.compile(r"(torch|ATen|c10|pybind11|Python)\b")
 STUBS = Path(__file__).parent / "stubs"
 
@@ -63,6 +64,7 @@ def project_root(path: Path) -> Path:
 
 def usual_dirs(path: Path) -> tuple[Path, ...]:
     """Folders in which projects keep headers: that of the file, those above it up to the root, the usual ones there."""
+    path = path.absolute()  # a compiler that runs in another folder must find them
     root = project_root(path)
     above = [f for f in path.parents if f == root or root in f.parents]
     found = [*above, *(f / sub for f in above for sub in _USUAL if (f / sub).is_dir())]
@@ -71,7 +73,7 @@ def usual_dirs(path: Path) -> tuple[Path, ...]:
 
 def find_header(path: Path, header: str) -> Path | None:
     """The folder from which ``#include <header>`` finds a file, in the tree around `path` or in a package of pip."""
-    return _in_tree(str(project_root(path)), header) or in_packages(header)
+    return _in_tree(str(project_root(path.absolute())), header) or in_packages(header)
 
 
 @lru_cache(maxsize=8)
@@ -115,6 +117,8 @@ def stub_for(header: str) -> str | None:
     """What stands in for a header of a host library; None for one that must be found."""
     if _TORCH_FAMILY.match(header):
         return f'#include "{STUBS / "torch.h"}"\n'
+    if _CUBLAS_FAMILY.match(header):
+        return f'#include "{STUBS / "cublas.h"}"\n'
     return "#pragma once\n" if HOST_FAMILY.match(header) else None
 
 

@@ -167,7 +167,7 @@ def _condition(text: str) -> str:
     """A condition of the spec on sizes as a check."""
     match = CONDITION.match(text)
     assert match is not None, "a header has no others"
-    names = [match["a"], *([match["b"]] if not match["b"].isdigit() else [])]
+    names = [name for name in (match["a"], match["b"]) if not name.isdigit()]
     got = ", ".join(f"{name} = {{{name}}}" for name in names)
     return f'require({text}, "sizes", "{text}", f"{got}")'
 

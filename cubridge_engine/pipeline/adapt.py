@@ -24,6 +24,8 @@ from .common import Loaded, diagnostic_dicts, exit_code, load, without_scales
 from .drop_ins import derived_results, make_drop_in
 from .files import Options, file_ref, parse_kernel_file, stale
 from .header import below_header, build_lines, inputs_lines, report_lines
+from .inherited import inherited
+from .offers import offer
 from .widths import lift_at, widths_of_kernel
 
 STAGES = ("parse", "lift", "spec", "transfer", "lower", "read back", "ir", "compile", "simulate", "gpu")
@@ -73,6 +75,7 @@ class _Job:
                 tile_lists=_can_walk(loaded.lifted.anchors),
                 pages=loaded.lifted.anchors.pages is not None,
                 padded=loaded.padded,
+                element_test=bool(loaded.lifted.anchors.mask),
                 rules=self.options.rules,
             )
             self.diagnostics.extend(result.diagnostics)
@@ -135,7 +138,12 @@ class _Job:
         self.verified = verify(subject, loaded.attention, loaded.program, self.checks, self.stages)
         self.verified.diagnostics = self._mapped(self.verified.diagnostics)
         self.diagnostics.extend(self.verified.diagnostics)
-        if self.verified.report.stages and any(s.name == "ir" and s.state == "failed" for s in self.stages.done):
+        cases = self.verified.report.cases
+        old = inherited(loaded.lifted.kernel, self.bindings, cases)
+        self.diagnostics.extend(old)
+        explained = {str(d.data["case"]) for d in old} >= {c.name for c in cases if c.level == "ir" and not c.passed}
+        failed = any(s.name == "ir" and s.state == "failed" for s in self.stages.done)
+        if self.verified.report.stages and failed and not (old and explained):
             self.diagnostics.append(make("CB026", loaded.lifted.kernel.origin.span))
 
     def _mapped(self, diagnostics: Any) -> list[Diagnostic]:
@@ -190,6 +198,8 @@ def adapt(
     job = _Job(kernel_path, spec_path, options or Options(), checks or VerifyOptions(), progress)
     job.run()
     loaded = job.loaded
+    if loaded is not None and loaded.attention is not None and job.text is None:
+        job.diagnostics.extend(offer(loaded.attention, kernel_path, spec_path, job.diagnostics))
     data = loaded.data if loaded is not None else None
     if data is not None:
         job.diagnostics.extend(stale(kernel_path, data))

@@ -39,7 +39,8 @@ register(
         "CB023": Row(
             E,
             "'{path}' holds no attention kernel that could be read",
-            "Name the kernel with --kernel if the file has several; 'cubridge lift' shows what was understood.",
+            "Name the kernel with --kernel if the file has several; 'cubridge lift' shows what was understood. "
+            "'cubridge adapt --watch' looks for the scores by running it.",
         ),
         "CB025": Row(
             E,
@@ -54,7 +55,20 @@ register(
         "CB027": Row(
             E,
             "the kernel was understood in part only ({what}), too little to change or to verify it",
-            "See the other diagnostics: they name the statements that were not understood.",
+            "See the other diagnostics: they name the statements that were not understood. 'cubridge adapt --watch' "
+            "looks for the scores by running the kernel.",
+        ),
+        "CB033": Row(
+            N,
+            "inherited: on case '{case}' ({sizes}) the original kernel is wrong as well, at {place}: {got}, where "
+            "attention over all keys has {want}",
+            "Mend the kernel, or say in limits.requires of its contract what it needs (such as `1 <= Sk`): then"
+            " nothing else is tested, and the report says so.",
+        ),
+        "CB034": Row(
+            N,
+            "the bundled kernel {name} can be changed to compute this spec: cubridge adapt {path} {spec}",
+            "Start from it, if this kernel need not be the one.",
         ),
         "CB028": Row(
             E,

@@ -13,6 +13,7 @@ from ..source import SourceFile
 from ..spec import read_spec
 from ..spec.attention import Attention, widths_of
 from ..verify.bindings import Given, bind_kernel
+from ..verify.fitting import demanded
 from ..verify.stages import Stages
 from ..verify.subject import Variant
 from ..verify.targets import archs_of
@@ -60,10 +61,11 @@ class Loaded:
             kernel = lift_at(text, self.lifted.kernel.name, d).kernel
             if spec.attention is None or kernel is None:
                 return None
-            if widths_of(spec.attention, (d, d)) != widths_of_kernel(kernel):
+            attention = demanded(spec.attention, self.contract, kernel)
+            if widths_of(attention, (d, d)) != widths_of_kernel(kernel):
                 return None
-            bound = bind_kernel(kernel, spec.attention, given(d))
-            return Variant(kernel, spec.attention, spec.program, bound.binding)
+            bound = bind_kernel(kernel, attention, given(d))
+            return Variant(kernel, attention, spec.program, bound.binding)
 
         return at
 
@@ -130,7 +132,9 @@ def _spec(loaded: Loaded, spec_path: str, options: Options, diagnostics: list[Di
         return False
     result = read_spec(spec_path, **options.reading(), head_dim=options.head_dim)
     diagnostics.extend(result.diagnostics)
-    loaded.attention, loaded.program, loaded.core = result.attention, result.program, result.core
+    loaded.program, loaded.core = result.program, result.core
+    if result.attention is not None:
+        loaded.attention = demanded(result.attention, loaded.contract, loaded.lifted.kernel)
     return result.attention is not None
 
 

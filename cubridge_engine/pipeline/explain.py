@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..diagnostics import Diagnostic, Span, make
-from ..lift import Lifted, lift
+from ..lift import Lifted, Seen, lift
 from ..lower import parse_header
 from ..results import Explained
 from ..source import SourceFile
@@ -41,9 +41,9 @@ def explain_kernel(
     with stages.run("parse"):
         source = parse_kernel_file(kernel_path, data)
     diagnostics = list(source.diagnostics)
-    wrong = unknown_name(source, options.kernel_name)
-    if wrong is not None:
-        return _result(kernel_path, data, [*diagnostics, wrong], stages, {})
+    other = unknown_name(source, options.kernel_name)
+    if other is not None:
+        return _result(kernel_path, data, [*diagnostics, other], stages, {})
     with stages.run("lift") as stage:
         lifted = lifted_for_reading(source, options)
         diagnostics.extend(d for d in lifted.diagnostics if d not in diagnostics)
@@ -56,14 +56,23 @@ def explain_kernel(
         if not explained.equations:
             stage.fail("its function is not known")
     understood = bool(explained.equations)
+    seen: dict[str, Any] = {}
     if watch:
         from ..understand.observed import with_watched  # rooms that reading does without
+        from ..watch.merge import merged
         from .watched import run_watched
 
         watched = run_watched(kernel_path, data, lifted, contract, options, stages)
-        explained = with_watched(explained, watched, lifted.kernel if lifted.coverage.complete else None)
+        whole = lifted.kernel if lifted.coverage.complete else None
+        lifted = merged(lifted, watched)
+        explained, wrong = with_watched(explained, watched, whole, lifted)
+        diagnostics += [d.diagnostic() for d in wrong]
+        agrees = False if wrong else True if any(s.topic == "agreement" for s in explained.sentences) else None
+        if watched.function is not None:
+            seen |= {"function": watched.function.name, "agrees": agrees}
         understood = understood or watched.function is not None
     table = _table(explained, lifted, kernel_path) | {"understood": understood, "watched": watch}
+    table |= seen | {"coverage": lifted.coverage.sentence(), "steps": [_step(one, kernel_path) for one in lifted.seen]}
     result = _result(kernel_path, data, [*diagnostics, *problems], stages, table)
     headers = [(header.source.path, header.source.data) for header in source.headers]
     keep(result, data, headers, options.kernel_name, options.head_dim, watch)
@@ -111,6 +120,20 @@ def _sentence(s: Sentence, path: str) -> dict[str, Any]:
         "evidence": s.evidence,
         "lines": lines_of(s.spans, path),
         "lead": s.lead,
+    }
+
+
+def _step(one: Seen, path: str) -> dict[str, Any]:
+    lines = lines_of((one.span, *one.also), path)
+    return {
+        "name": one.name,
+        "words": one.words,
+        "holds": one.holds,
+        "line": next(iter(lines_of((one.span,), path)), (None,))[0],
+        "lines": lines,
+        "confidence": one.confidence,
+        "problem": one.problem,
+        "read": one.read,
     }
 
 

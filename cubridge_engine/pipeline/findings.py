@@ -20,6 +20,7 @@ from ..spec import read_spec
 from ..spec.attention import Attention
 from ..verify.stages import Progress, Stages
 from .common import ENVIRONMENT_CODES, diagnostic_dicts
+from .disagreeing import disagreement_findings
 from .files import Options, contract_of, file_ref, lift_at, parse_kernel_file, read_file
 
 STAGES = ("parse", "lift", "check", "watch", "fixes")
@@ -114,6 +115,9 @@ def _on_request(
 
         found = answer(path, data, lifted, contract, asked, tick)
     diagnostics += found.diagnostics
+    if request.watch and found.launches and lifted.coverage.complete:
+        told = disagreement_findings(path, data, lifted, contract, options, stages)
+        found = replace(found, findings=(*found.findings, *told))
     return found
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from ..ir.nodes import Kernel
+from ..ir.text_expr import print_expr
 from ..lower.header import call_lines, elsewhere_line
 from ..results import WHOLE, Report, SimulatedResult
 from ..spec.attention import Attention
@@ -35,6 +36,7 @@ def inputs_lines(kernel: Kernel, attention: Attention) -> list[str]:
     requires += [f"{a} <= {b}" for a, b in attention.ordered_sizes]
     requires += [f"{name} % {attention.size_step} == 0" for name in ("Sq", "Sk") if attention.size_step > 1]
     requires += [f"{name} <= {longest}" for name, longest in attention.table_ends]
+    requires += [print_expr(condition) for condition in attention.demands]
     return call_lines((kernel.D, kernel.Dv), inputs, requires)
 
 

@@ -24,6 +24,7 @@ Params = Mapping[str, Any]
 OPTION_NAMES = ("entry", "kernel_name", "head_dim", "bindings", "empty_rows", "spec_time_limit", "outputs", "drop_in")
 CHECK_NAMES = ("archs", "empty_rows", "seed", "use_gpu", "use_simulator", "rounds")
 FILE_NAMES = ("kernel", "spec", "texts")
+NOT_READ = frozenset({"CB023", "CB027"})  # the kernel, or a part of it, was not understood
 
 
 def options_of(params: Params) -> Options:
@@ -77,12 +78,19 @@ def _with_texts(task: Task) -> Task:
 @_with_torch
 @_with_texts
 def adapt(params: Params, progress: Progress) -> dict[str, Any]:
-    """An ``Adaptation`` (needs ``kernel`` and ``spec``)."""
+    """An ``Adaptation`` (needs ``kernel`` and ``spec``; with ``watch`` a kernel that reading does not understand is
+    watched).
+    """
     from .adapt import adapt as run
 
-    return run(params["kernel"], params["spec"], options_of(params), checks_of(params), progress).model_dump(
-        mode="json"
-    )
+    others = {name: value for name, value in params.items() if name != "watch"}
+    given = (params["kernel"], params["spec"], options_of(others), checks_of(others), progress)
+    result = run(*given)
+    if params.get("watch") and any(d.get("code") in NOT_READ for d in result.diagnostics):
+        from .graft import graft
+
+        result = graft(*given)
+    return result.model_dump(mode="json")
 
 
 @_with_torch

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from . import arith
 from .emit import GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, SHARED_START, UNSIGNED
 from .findings import access_name
+from .global_races import Fresh
 from .lanes import WarpOps
 
 Array = NDArray[Any]
@@ -225,7 +226,10 @@ class MemoryOps(WarpOps):
             machine.counts.moved("global write", site, len(offset), nbytes)
             view = machine.heap.view(size)
             self._note_written(offset, size, len(values), lanes, site)
-            self._global_access("store", offset, nbytes, lanes, site)
+            fresh = None
+            if machine.global_races is not None and len(offset):
+                fresh = Fresh.of(view, offset // size, [_pick(value, lanes) for value in values])
+            self._global_access("store", offset, nbytes, lanes, site, fresh)
         elif space == "local":
             lanes, offset = self._local_offsets(address, nbytes, m, site)
             view = machine.local_view(size)
@@ -248,13 +252,16 @@ class MemoryOps(WarpOps):
             name = machine.heap.locate(at)
             machine.findings.add("CB524", site, clashes, buffer=name, cta=here, other_cta=there)
 
-    def _global_access(self, kind: str, offset: Array, nbytes: int, lanes: Array | None, site: int) -> None:
+    def _global_access(
+        self, kind: str, offset: Array, nbytes: int, lanes: Array | None, site: int, fresh: Fresh | None = None
+    ) -> None:
         if self.machine.observer is not None and len(offset):
             self.machine.observer.access(self, kind, offset, nbytes, lanes, site)
         races = self.machine.global_races
         if races is not None and len(offset):
             row, lane = _pick(self.row, lanes), _pick(self.lane, lanes)
-            getattr(races, kind)(self.machine, offset, nbytes, row, lane, site)
+            more = () if fresh is None else (fresh,)
+            getattr(races, kind)(self.machine, offset, nbytes, row, lane, site, *more)
 
     def _local_offsets(self, address: Array, nbytes: int, m: Array | None, site: int) -> Chosen:
         machine = self.machine

@@ -80,11 +80,14 @@ def prepare_call(
     """
     sizes = {"Dv": sizes["D"], **sizes}
     memory = _memory(contract, instance, sizes, tensors, isolate, layouts or {})
-    found: dict[str, Any] = {**memory.tensors, **workspaces_of(contract, sizes)}
+    scratch = workspaces_of(contract, sizes)
+    found: dict[str, Any] = {**memory.tensors, **scratch}
     given = {"scale": sizes["D"] ** -0.5, "causal": 0, **(values or {})}
     arguments, problems = bind_arguments(contract, found, sizes, {**found, **given})
     shape = contract.launch(sizes, instance.dtype)
-    buffers = {name: tensor.buffer for name, tensor in found.items()}
+    # A scratch parameter may be called as a role is: it is not that tensor.
+    clash = scratch.keys() & memory.tensors.keys()
+    buffers = {f"{name} (scratch)" if name in clash else name: tensor.buffer for name, tensor in found.items()}
     args = tuple(simulated_argument(argument) for argument in arguments)
     return Call(
         args, shape.grid, shape.block, shape.dynamic_shared_bytes, buffers, memory.layouts, memory.dtypes,

@@ -8,7 +8,8 @@ makes ``__syncthreads()`` between the writes, the fence, the counter and the rea
 
 Batches run one after the other, so only one order of two CTAs is ever executed: a read before a write is looked at as
 closely as a read after it. Lanes of one warp are not told apart. A bulk copy counts as an access of the warp that
-issues it, at that time: that it completes later is not looked at here.
+issues it, at that time: that it completes later is not looked at here. Writes inside a CTA that store what is there
+already are in any order.
 """
 
 from __future__ import annotations
@@ -74,6 +75,29 @@ class GlobalOrder:
         """Read from the instructions of a kernel, once."""
         strong = np.array([ins.parts[0] in ("atom", "red") or ins.has("reduce", *_STRONG) for ins in code] or [False])
         return cls(_granule(code), strong, strong & np.array([not ins.has(*NARROW_SCOPES) for ins in code] or [False]))
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Of the lanes of a store: whether it `changes` what is there, and whether it `differs` from the lane that is last
+    to store there in this instruction. Warps that write the same number in any order are no race that anyone can see.
+    """
+
+    changes: Array
+    differs: Array
+
+    @classmethod
+    def of(cls, view: Array, index: Array, values: list[Array]) -> Fresh:
+        """`view` the memory as elements, before the store; `index` of each lane's first; `values` by element."""
+        count = len(index)
+        _, last, place = np.unique(index[::-1], return_index=True, return_inverse=True)
+        winner = (count - 1 - last)[place][::-1]
+        changes, differs = np.zeros(count, bool), np.zeros(count, bool)
+        for k, value in enumerate(values):
+            stored = value.astype(view.dtype)
+            changes |= view[index + k] != stored
+            differs |= stored[winner] != stored
+        return cls(changes, differs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +190,17 @@ class GlobalRaces:
         """The CTAs of rows, by their number in the grid."""
         return machine.cta_linear[row // machine.warps]
 
-    def store(self, machine: Machine, offset: Array, nbytes: int, row: Array, lane: Array, site: int) -> None:
+    def store(
+        self, machine: Machine, offset: Array, nbytes: int, row: Array, lane: Array, site: int,
+        fresh: Fresh | None = None,
+    ) -> None:  # fmt: skip
         """Check and note writes of `nbytes` at heap offsets; a strong one publishes what its warp has fenced."""
+        every = np.ones(len(offset), bool)
+        changes, differs = (every, every) if fresh is None else (fresh.changes, fresh.differs)
         inside = (offset >= self.low) & (offset + nbytes <= self.high)
         if not inside.all():
             offset, row, lane = offset[inside], row[inside], lane[inside]
+            changes, differs = changes[inside], differs[inside]
         if not len(offset):
             return
         assert machine.shadow is not None
@@ -178,7 +208,7 @@ class GlobalRaces:
             for r, at in zip(row.tolist(), offset.tolist(), strict=True):
                 self._publish(machine, r, at, site)
         cells = self._cells(offset, nbytes)
-        self._check(machine, self.write[cells], self.writer[cells], cells, row, site, WRITES)
+        self._check(machine, self.write[cells], self.writer[cells], cells, row, site, WRITES, changes)
         if self.reads is not None and self.reader is not None:
             for column in range(2 * READ_COLUMNS):
                 reads, reader = self.reads[cells, column], self.reader[cells, column]
@@ -189,7 +219,7 @@ class GlobalRaces:
         entry, writer = self.write[cells], self.writer[cells]
         if (entry != noted).any() or (writer != cta).any():
             # Others write the same in this very instruction.
-            self._check(machine, entry, writer, cells, row, site, WRITES)
+            self._check(machine, entry, writer, cells, row, site, WRITES, differs)
 
     def atomic(self, machine: Machine, offset: Array, nbytes: int, row: Array, lane: Array, site: int) -> None:
         """Note atomics, lane after lane as they are executed: each sees what was published, then publishes."""
@@ -278,9 +308,12 @@ class GlobalRaces:
 
     # -- findings
     def _check(
-        self, machine: Machine, entry: Array, cta: Array, cells: Array, row: Array, site: int, pair: str
-    ) -> None:
-        """Report accesses that are not ordered after the ones noted in `entry`, by `cta`. `pair`: which is which."""
+        self, machine: Machine, entry: Array, cta: Array, cells: Array, row: Array, site: int, pair: str,
+        local_lanes: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Report accesses that are not ordered after the ones noted in `entry`, by `cta`. `pair`: which is which;
+        `local_lanes`: the lanes whose order inside the CTA matters.
+        """
         shadow = machine.shadow
         assert shadow is not None
         noted = entry != 0
@@ -291,6 +324,8 @@ class GlobalRaces:
         same = self.cluster_of[cta] == here
         known = shadow.limit.reshape(-1)[(row * shadow.width)[:, None] + np.where(same, agent, 0)]
         local = noted & same & (agent != shadow.agent_of[row][:, None]) & (entry > known)
+        if local_lanes is not None:
+            local &= local_lanes[:, None]
         remote = noted & ~same
         sources = (entry >> 13) & 0x7FFFF
         if self.strong[site]:

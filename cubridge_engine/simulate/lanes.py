@@ -201,6 +201,9 @@ class WarpOps(LaneState):
     ) -> tuple[Array, Array]:
         """The value of another lane, and whether that lane was in range."""
         self.members(named, m, site)
+        if self.machine.shadow is not None:
+            whole = (self.active(m) & (named == np.uint32(0xFFFFFFFF))).reshape(-1, 32).all(1)
+            self.machine.shadow.gather(self.warp_row[whole])
         lane = self.lane
         clamp = (c & np.uint32(31)).astype(np.int64)
         segment = ((c >> np.uint32(8)) & np.uint32(31)).astype(np.int64)

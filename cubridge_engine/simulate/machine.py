@@ -112,7 +112,8 @@ class Machine:
         self.dynamic_shared = launch.dynamic_shared
         self.shared_limit = kernel.shared_bytes + launch.dynamic_shared
         self.shared_size = max(-(-self.shared_limit // 128) * 128, 128)
-        self._shared = np.zeros(self.ctas * self.shared_size, np.uint8)
+        # What nobody wrote is NaN, so that numbers show whether it matters.
+        self._shared = np.full(self.ctas * self.shared_size, 0xFF, np.uint8)
         self._shared_views = {size: self._shared.view(UNSIGNED[8 * size]) for size in (1, 2, 4, 8)}
         self.local_size = kernel.local_bytes
         self._local = np.zeros(self.lanes * self.local_size, np.uint8)

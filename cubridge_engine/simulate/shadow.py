@@ -59,6 +59,7 @@ class Shadow:
         self.clock = np.full(ctas * warps, TICK, np.int64)
         self._stamp = self.clock + self.agent_of
         self.limit = np.full((ctas * warps, self.width), LOW, np.int64)
+        self.gathered = np.full(ctas * warps, LOW, np.int64)  # own reads before the last shuffle of the whole warp
         self.name_at: Callable[[int], str] = lambda offset: f"shared memory at byte {offset}"
 
     # -- time
@@ -69,6 +70,14 @@ class Shadow:
     def tick(self, rows: Array) -> None:
         """Start a new epoch of the (distinct) warps; what they did up to now is in their ``limit`` afterwards."""
         self.limit[rows, self.agent_of[rows]] = self.clock[rows] + LOW
+        self.clock[rows] += TICK
+        self._stamp[rows] += TICK
+
+    def gather(self, rows: Array) -> None:
+        """A shuffle of all lanes of the (distinct) warps: each lane has read what it read before any lane goes on, so
+        that a write behind it overtakes no read. It makes no write visible: that takes a __syncwarp().
+        """
+        self.gathered[rows] = self.clock[rows] + LOW
         self.clock[rows] += TICK
         self._stamp[rows] += TICK
 
@@ -113,6 +122,8 @@ class Shadow:
         read = self.reads[cells]
         suspicious = read > self.limit[row, None, : self.threads]
         if suspicious.any():
+            mine = np.arange(len(row)), slice(None), self.agent_of[row]
+            suspicious[mine] &= read[mine] > self.gathered[row][:, None]
             for other in range(self.threads):
                 if suspicious[..., other].any():
                     self._report(suspicious[..., other], read[..., other], cells, row, lane, site)

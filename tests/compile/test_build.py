@@ -154,11 +154,23 @@ def test_a_template_alone_generates_nothing(backend: str) -> None:
 
 
 def test_ptxas_errors_point_at_the_asm_statement(backend: str) -> None:
-    text = 'extern "C" __global__ void k(float* x) {\n  asm volatile("wgmma.fence.sync.aligned;");\n}\n'
+    text = 'extern "C" __global__ void k(float* x) {\n  asm volatile("wgmna.fence.sync.aligned;");\n}\n'
     finding = only(compile_source(text, path="k.cu", backend=backend).diagnostics, "CB605")
     assert finding.span is not None
     assert finding.span.line == 1
-    assert "sm_80" in finding.message
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_instructions_of_another_architecture_are_one_error(backend: str, arch: str) -> None:
+    lines = ["wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
+    body = "".join(f'  asm volatile("{line}");\n' for line in lines)
+    text = f'// wgmma\nextern "C" __global__ void k(float* x) {{\n{body}}}\n'
+    found = compile_source(text, path="k.cu", backend=backend, arch=arch).diagnostics
+    assert [d.code for d in found if d.severity is Severity.ERROR] == ["CB617"]
+    finding = only(found, "CB617")
+    assert finding.span is not None
+    assert finding.span.line == 2
+    assert f"wgmma needs sm_90a; the kernel was compiled for {arch}" in finding.message
     assert compile_source(text, path="k.cu", backend=backend, arch="sm_90a").ok
 
 

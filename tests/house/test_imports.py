@@ -30,6 +30,7 @@ ORDER = [
     "watch",
     "bind",
     "verify",
+    "graft",
     "understand",
     "check",
     "export",
