@@ -21,6 +21,16 @@ FLAGS: tuple[tuple[str, str], ...] = (
         r"Write --set NAME=ROLE (.*?), --set grid=(.*?), --set block=(.*?) or --set instance=NAME",
         r"Answer with a role \1",
     ),
+    (r"--arch [^ ,]+, or archs", "archs"),
+    (
+        r"`cubridge explain --watch` on the kernel says more; `cubridge contract` shows",
+        "Watch It Run in the explanation of the kernel says more; Show How Kernel Is Called shows",
+    ),
+    (r"`cubridge new`", "Start From an Expert Kernel"),
+    (
+        r"'cubridge adapt --watch' looks for the scores by running",
+        "The command line can look for the scores by running",
+    ),
     (r"--expect\b", "the setting `cubridge.check.expect`"),
     (r"[`']cubridge lift[`']", "the command Show CuIR"),
     (r"[`']cubridge verify[`']", "the command Verify"),

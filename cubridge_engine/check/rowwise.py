@@ -38,6 +38,7 @@ from .problems import Problem
 Array = NDArray[Any]
 COLUMNS = 8  # of V: enough for one value per quad lane
 _MOST_TRIPS = 64
+_MOST_KEYS = 1024  # of a loop over keys one by one
 
 
 class Undecided(Exception):
@@ -224,7 +225,9 @@ class _Run:
                 self.env[op.iv] = value
                 self.block(op.body)
             return
-        for value in trips[:_MOST_TRIPS]:
+        if len(trips) > max(_MOST_TRIPS, _MOST_KEYS // op.step):
+            raise Undecided("a loop over very many KV tiles")
+        for value in trips:
             self.env[op.iv] = value
             self.tile = None
             before = dict(self.vectors)

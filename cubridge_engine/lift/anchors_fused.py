@@ -169,8 +169,10 @@ def _last_of_first(e: Any, statement: Syn) -> Assign | None:
         filled = (
             isinstance(value, Node) and value.op == "select" and any(isinstance(look(x), float) for x in value.args)
         )
-        if not isinstance(tile, Tile) or tile.axis != "j" or filled:
+        if not isinstance(tile, Tile) or tile.axis != "j":
             continue
+        if filled and first is not None and same_tile(first, tile):
+            return None  # it goes on under a condition of the loop, where no statement of its own stands
         if first is None or same_tile(first, tile):
             found, first = event, tile
     return found

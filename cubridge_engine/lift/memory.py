@@ -34,7 +34,7 @@ from .hopper import pieces
 from .pages import without_pages
 from .shared_values import Owner, SharedValues
 from .trace import AsyncCopy, BoxCopy, Event, Loop, MemoryStore, Trace
-from .values import Coefficient, Monomial, Node, Poly, Store, Value
+from .values import Coefficient, Monomial, Node, Poly, Store, Value, is_uniform
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class Memory:
                 self.global_stores.append(event)
             elif isinstance(event, MemoryStore):
                 load, condition, factor = self.loaded(event.value)
-                if load is None:
+                if load is None or is_uniform(load.args[0]):  # one number for all threads is no tile: a sink
                     self.other_stores.append(event)
                     continue
                 predicates = list(event.predicates)

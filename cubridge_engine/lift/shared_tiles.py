@@ -123,18 +123,19 @@ def writings(e: Emission, obj: TileObject, items: list[Any]) -> list[Writing]:
         raise NotExpressible("a tile in shared memory that is written in elements of different sizes")
     rows, columns = _places(e, key, size)
     whole = int((rows >= 0).sum())
-    found: list[list[Placed]] = [[]]
-    covered: set[int] = set()
+    # Which writing a store is of: how often its addresses were written before. A loop may change an element twice.
+    found: list[list[Placed]] = []
+    written: dict[int, int] = {}
     for p in own:
-        mine = set(((p.at[p.active] - key.low) // size).tolist())
-        if mine & covered:
-            if len(covered) != whole:
-                raise NotExpressible("a tile in shared memory of which a part is written again")
-            found.append([])
-            covered = set()
-        found[-1].append(p)
-        covered |= mine
-    if len(covered) != whole:
+        mine = ((p.at[p.active] - key.low) // size).tolist()
+        before = {written.get(at, 0) for at in mine}
+        if len(before) != 1:
+            raise NotExpressible("a tile in shared memory of which a part is written again")
+        number = before.pop()
+        found += [[]] if number == len(found) else []
+        found[number].append(p)
+        written |= dict.fromkeys(mine, number + 1)
+    if any(sum(len(set(p.at[p.active].tolist())) for p in w) != whole for w in found):
         raise NotExpressible("a tile in shared memory of which only a part is written")
     return [Writing([p.event for p in w], [_tile(obj.axis, p, key.low, size, rows, columns) for p in w]) for w in found]
 

@@ -19,6 +19,7 @@ from ..ir.nodes import Copy, Kernel
 from ..ir.text_expr import print_expr
 from ..transfer.checks import mask_guard_covers, prologue_matches_lo, range_covers_mask, score_before_mask, tiles_of
 from ..transfer.model import Operand
+from ..transfer.one_length import at_one_length
 from ..transfer.sampling import Env, bind_unknown, close, flatten_reads, points, value_at
 from ..transfer.semantics import ElementTest, NotAttention, Semantics, semantics_of, walk_ops
 
@@ -96,7 +97,7 @@ class _Comparison:
             *(self.right(t.guard) for t in have.tests if t.guard is not None),
         ):
             names |= free_vars(e)
-        env = points(exprs, tile=(expected.Br, expected.Bc))
+        env = at_one_length(expected, points(exprs, tile=(expected.Br, expected.Bc)))
         env["D"] = expected.D
         self.env: Env = bind_unknown({**env, "lane": 0}, names | _stride_names(expected))
 

@@ -10,6 +10,7 @@ from ..ir.expr import Expr, Var, free_vars, reads
 from ..ir.nodes import For, If, Kernel, Op
 from ..spec.attention import Attention
 from .model import Check, Edit, Step
+from .one_length import at_one_length
 from .ranges import Interval
 from .sampling import Env, bind_unknown, points
 from .semantics import Semantics
@@ -86,7 +87,7 @@ class Draft:
         for e in exprs:
             names |= free_vars(e)
         square = self.attention.head_map == Var("h") and "hk" not in names
-        env = points(exprs, tile=(self.kernel.Br, self.kernel.Bc), square_heads=square)
+        env = at_one_length(self.kernel, points(exprs, tile=(self.kernel.Br, self.kernel.Bc), square_heads=square))
         env.update(self.bindings)
         env["D"] = self.kernel.D
         return bind_unknown(env, names)

@@ -154,5 +154,5 @@ def _lengths(around: int) -> np.ndarray:
 
 
 def _cost(lengths: np.ndarray, wanted: int) -> np.ndarray:
-    """A shorter length costs ten times as much as a longer one: it may lose what the case is about."""
-    return np.where(lengths >= wanted, lengths - wanted, 10.0 * (wanted - lengths))
+    """A shorter length is taken only where no longer one will do: it may lose what the case is about."""
+    return np.where(lengths >= wanted, lengths - wanted, 1000.0 * (wanted - lengths))

@@ -154,7 +154,7 @@ def test_a_template_alone_generates_nothing(backend: str) -> None:
 
 
 def test_ptxas_errors_point_at_the_asm_statement(backend: str) -> None:
-    text = 'extern "C" __global__ void k(float* x) {\n  asm volatile("wgmna.fence.sync.aligned;");\n}\n'
+    text = 'extern "C" __global__ void k(float* x) {\n  asm volatile("cp.async.bulk.commit_group;");\n}\n'
     finding = only(compile_source(text, path="k.cu", backend=backend).diagnostics, "CB605")
     assert finding.span is not None
     assert finding.span.line == 1

@@ -8,6 +8,7 @@ that was reached, and where that is not ``simulated``, the code of the first err
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -44,8 +45,8 @@ _AS_BSHD = """
 _inner, _inputs = attention, example_inputs
 
 
-def attention(q, k, v, *rest):
-    return _inner(*(x.transpose(1, 2) for x in (q, k, v)), *rest).transpose(1, 2)
+def attention(ARGUMENTS):
+    return _inner(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)REST).transpose(1, 2)
 
 
 def example_inputs():
@@ -60,7 +61,11 @@ def spec_for(contract: Contract, spec: str, parent: Path) -> Path:
     if not rows_before_heads:
         return SPECS / f"{spec}.py"
     path = parent / f"{spec}.py"
-    path.write_text((SPECS / f"{spec}.py").read_text() + _AS_BSHD)
+    text = (SPECS / f"{spec}.py").read_text()
+    function = next(n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef) and n.name == "attention")
+    names = [a.arg for a in function.args.args]
+    around = _AS_BSHD.replace("ARGUMENTS", ", ".join(names)).replace("REST", "".join(f", {n}" for n in names[3:]))
+    path.write_text(text + around)
     return path
 
 

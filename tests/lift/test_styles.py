@@ -188,9 +188,29 @@ def test_score_site_inside_a_loop_that_also_masks_and_folds(name, before, elemen
     assert (site.nest.element, site.nest.row, site.nest.col, site.nest.headers) == (element, "row", column, ())
 
 
-@pytest.mark.parametrize("name", ["half2_math", "normalised_steps", "register_tiles"])
-def test_no_score_site_where_one_statement_scales_and_masks(name):
-    assert lift_text(STYLES[name]).anchors.score == ()
+@pytest.mark.parametrize(
+    ("name", "element", "raw"),
+    [
+        ("half2_math", "s[j]", "acc * sm_scale"),
+        ("normalised_steps", "s[j]", "s[j] * scale"),
+        ("register_tiles", "s[i][j]", "s[i][j] * scale"),
+        ("mma_padded", "s[n][e]", "s[n][e] * softmax_scale"),
+    ],
+)
+def test_a_statement_that_scales_and_masks_is_taken_apart(name, element, raw):
+    text = STYLES[name]
+    (site,) = lift_text(text).anchors.score
+    assert (site.nest.element, site.nest.headers) == (element, ())
+    assert text.encode()[site.raw.start : site.raw.end].decode() == raw
+    statement = text.encode()[site.offset : site.raw.end].decode()
+    assert statement.lstrip().startswith(f"{element} = ")
+
+
+def test_a_row_is_spelled_with_every_subscript():
+    """No variable holds it, and the first two elements of the nest do not differ in i."""
+    (site,) = lift_text(STYLES["register_tiles"]).anchors.score
+    assert site.nest.row == "(q_start + tid / 16 * 4 + i)"
+    assert site.nest.col == "(int)(k_start + threadIdx.x + j * 16)", "unsigned, and compared with what may be negative"
 
 
 def test_a_column_that_starts_at_the_tile_is_not_taken_for_it():
