@@ -190,7 +190,7 @@ def test_tensors_go_through_the_struct(name):
 
 
 @long
-@pytest.mark.parametrize("name", ["fa2_softcap_fixed", "fa2_documents"])
+@pytest.mark.parametrize("name", ["fa2_softcap_fixed"])
 def test_flash_attention_2_is_adapted_by_hunks(name, flash_attention_2):
     contract = HERE / "contracts" / "flash_attention_2.toml"
     folder = flash_attention_2 / "csrc" / "flash_attn" / "src"
