@@ -63,7 +63,7 @@ extension: node_modules/.installed
 # Every form of the corpus, every near miss, and more random specs than `make test` takes.
 corpus: $(STAMP)
 	CUBRIDGE_CORPUS=all CUBRIDGE_NEAR_MISSES=all CUBRIDGE_LADDER=all CUBRIDGE_EXAMPLES=200 $(BIN)/python -m pytest -n 2 --dist loadfile \
-	  tests/corpus tests/examples/test_generated_near_misses.py tests/spec/test_random_specs.py tests/ladder
+	  tests/corpus tests/examples/test_table.py tests/examples/test_generated_near_misses.py tests/spec/test_random_specs.py tests/ladder
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.latency
