@@ -1,6 +1,7 @@
 """Spec x kernel x level: what a machine without a GPU can show of every example, through the whole pipeline.
 
-Each example goes to level ``simulated`` on one kernel; ``python -m bench.examples`` takes all pairs there.
+An example goes to level ``simulated`` on one kernel, those that are alike with CUBRIDGE_CORPUS only; ``python -m
+bench.examples`` takes all pairs there.
 """
 
 from __future__ import annotations
@@ -84,5 +85,5 @@ def test_level_reached(example: str, kernel: str) -> None:
 
 
 def test_every_run_takes_most_pairs() -> None:
-    assert ALIKE < {*PAIRS, *CROSSED}
+    assert {*PAIRS, *CROSSED} > ALIKE
     assert len(CHOSEN) >= 2 * len(ALIKE)
