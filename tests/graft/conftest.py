@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,13 @@ PIN = "flash-attn==2.8.3"
 KEPT = ("csrc/flash_attn/", "csrc/cutlass/include/", "setup.py")
 
 
-def _home() -> Path:
-    chosen = os.environ.get("CUBRIDGE_FOREIGN_CACHE")
-    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / "cubridge-foreign"
-
-
 @pytest.fixture(scope="session")
-def flash_attention_2() -> Path:
-    """The folder of the sources."""
+def flash_attention_2(request: pytest.FixtureRequest) -> Path:
+    """The folder of the sources, in the cache that holds the other packages of the tests."""
     if os.environ.get("CUBRIDGE_FOREIGN") == "0":
         pytest.skip("CUBRIDGE_FOREIGN=0 forbids fetching")
-    home = _home() / PIN.replace("==", "-")
+    assert request.config.cache is not None
+    home = Path(request.config.cache.mkdir("foreign")) / PIN.replace("==", "-")
     done = home / "unpacked"
     if not done.exists():
         home.mkdir(parents=True, exist_ok=True)

@@ -127,7 +127,7 @@ WRONG = {
     "window": lambda text: text.replace("q_row - key < 40", "q_row - key < 44"),
     "tail": lambda text: text.replace("tile::mask_tail(acc_s, n_block * kCols, params.cols);", ""),
 }
-SHORT = ("one of the copies", "rows")
+SHORT = ("one of the copies",)
 
 
 @pytest.mark.parametrize("what", [pytest.param(w, marks=() if w in SHORT else long) for w in WRONG])
@@ -190,7 +190,7 @@ def test_tensors_go_through_the_struct(name):
 
 
 @long
-@pytest.mark.parametrize("name", ["fa2_softcap_fixed"])
+@pytest.mark.parametrize("name", ["fa2_softcap_fixed", "fa2_documents"])
 def test_flash_attention_2_is_adapted_by_hunks(name, flash_attention_2):
     contract = HERE / "contracts" / "flash_attention_2.toml"
     folder = flash_attention_2 / "csrc" / "flash_attn" / "src"
@@ -201,7 +201,7 @@ def test_flash_attention_2_is_adapted_by_hunks(name, flash_attention_2):
     compare(result, name)
     kernel = next(f for f in result.files if f.name == "flash_fwd_kernel.h")
     row = next(r for r in RECORDED["adapted"] if r["spec"] == name)
-    assert [h.new.strip().splitlines()[-2].strip() for h in kernel.hunks] == [row["line"]] * 2
+    assert [h.new.count(row["line"]) for h in kernel.hunks] == [1, 1]
 
 
 def test_the_record_has_a_row_for_each_spec():
