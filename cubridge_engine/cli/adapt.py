@@ -97,7 +97,7 @@ def _write(args: argparse.Namespace, result: Adaptation) -> tuple[str | None, li
     if stale or (result.applicability == "sketch" and not args.force):
         return None, [make("CB006", level=result.level)]
     if result.files:
-        return None, [make("CB013", path=args.output, count=len(result.files) + bool(result.hunks))]
+        return None, [make("CB013", path=args.output, files=", ".join(f.name for f in result.files))]
     try:
         write_atomically(Path(args.output), result.text.encode(result.encoding))
     except OSError as error:

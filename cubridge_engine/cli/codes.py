@@ -46,7 +46,7 @@ register(
         ),
         "CB013": Row(
             E,
-            "nothing was written to '{path}': the change is in {count} files, which one file cannot hold",
+            "nothing was written to '{path}': the change is in other files of the project ({files})",
             "Apply it to your checkout: pass --format diff and give that to `git apply` in the folder of the kernel.",
         ),
         "CB009": Row(N, "stopped on request; nothing was written", "Run the command again when you like."),
