@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import warnings
@@ -10,6 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from .decompose import decomposed
 from .flex_run import dense, is_flex, uncompiled
 from .state import Memory, leave_vmap
 
@@ -200,45 +200,6 @@ class Graph:
         return None
 
 
-# What stands before and after an attention, and reads better whole.
-_LAYERS = (
-    "linear.default conv1d.default conv2d.default conv3d.default layer_norm.default rms_norm.default "
-    "group_norm.default silu.default gelu.default softplus.default log_sigmoid.default"
-)
-
-
-def decompositions(layers: bool = False) -> dict[Any, Any]:
-    """The default table, keeping whole what is easier to read whole. `layers`: those of a network too."""
-    import torch
-
-    operators = torch._C._dispatch_get_all_op_names()  # pyright: ignore[reportPrivateUsage]
-    return _decompositions(layers, len(operators))
-
-
-@functools.lru_cache(maxsize=4)
-def _decompositions(layers: bool, _operators: int) -> dict[Any, Any]:
-    """The table for as many operators as are registered: a spec may import a library with operators of its own. Making
-    it takes a good part of the time of a trace, and there are many traces.
-    """
-    import torch
-
-    table: Any = torch.export.default_decompositions()
-    aten = torch.ops.aten
-    for op in (
-        aten.scaled_dot_product_attention.default,
-        aten.logsumexp.default,
-        aten.nan_to_num.default,
-        aten.select_scatter.default,
-        aten.slice_scatter.default,
-    ):
-        table.pop(op, None)
-    for name in _LAYERS.split() if layers else ():
-        packet, overload = name.split(".")
-        if hasattr(aten, packet):
-            table.pop(getattr(getattr(aten, packet), overload), None)
-    return dict(table.items())
-
-
 def trace(
     function: Callable[..., Any],
     path: str,
@@ -281,7 +242,7 @@ def trace(
             stack.enter_context(memory.apart())
         stack.enter_context(traceback.preserve_node_meta())
         exported = _export(Wrapper(), tuple(inputs), not flex)
-        exported = exported.run_decompositions(decompositions(layers))
+        exported = decomposed(exported, layers)
     graph = Graph(exported, names)
     graph.flex, graph.idle = flex, tuple(mode.idle)
     return graph
