@@ -8,14 +8,21 @@ KERNEL := expert_kernels/flash_fwd_sm80/kernel.cu
 SPEC := examples/gemma2_softcap_window.py
 OUT := out/flash_fwd_sm80_gemma2.cu
 
-.PHONY: demo test test-python test-extension test-editor test-model pictures editor lint extension bench corpus clean
+.PHONY: demo test test-python test-extension test-editor test-model pictures editor lint lint-python extension \
+  whole-extension drive-editor bench corpus clean
 
 demo: $(STAMP)
 	@mkdir -p out
 	$(BIN)/cubridge adapt $(KERNEL) $(SPEC) -o $(OUT) --force
 
-test: lint test-python test-extension extension test-editor
+# The type checker of Python takes one core for about as long as everything of the extension takes another. Tests and the
+# real editor keep two cores busy each by themselves.
+test: $(STAMP) node_modules/.installed
+	@$(MAKE) --no-print-directory -j 2 lint-python whole-extension
+	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory drive-editor
 
+# tests/conftest.py says who runs what, and in which order.
 test-python: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
@@ -26,6 +33,10 @@ test-extension: node_modules/.installed
 # A real VS Code in a real browser, both outside the repository: see tests/editor/README.md. Skipped, with the reason, where
 # they cannot be had; CUBRIDGE_EDITOR_REQUIRED=1 makes that an error.
 test-editor: $(STAMP) extension
+	@$(MAKE) --no-print-directory drive-editor
+
+# With the package that is there.
+drive-editor:
 	node tests/editor/build.mjs
 	node dist/editor/drive.js
 
@@ -49,21 +60,31 @@ test-model: $(STAMP)
 	  echo "the model server cannot be installed here: the test says why it is skipped"
 	CUBRIDGE_MODEL_PYTHON=$(MODEL_VENV)/bin/python $(BIN)/python -m pytest -rs tests/propose/test_real_server.py
 
-lint: $(STAMP) node_modules/.installed
+lint: lint-python node_modules/.installed
+	npm run --silent typecheck
+	npm run --silent lint
+
+lint-python: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	npm run --silent typecheck
-	npm run --silent lint
 
 extension: node_modules/.installed
 	npm run --silent compile
 	npm run --silent package
 
+# All of the above for the extension, one after the other: some write what others read.
+whole-extension: node_modules/.installed
+	npm run --silent typecheck
+	npm run --silent lint
+	npm run --silent compile
+	npm test --silent
+	npm run --silent package
+
 # Every form of the corpus, every near miss, and more random specs than `make test` takes.
 corpus: $(STAMP)
 	CUBRIDGE_CORPUS=all CUBRIDGE_NEAR_MISSES=all CUBRIDGE_LADDER=all CUBRIDGE_EXAMPLES=200 $(BIN)/python -m pytest -n 2 --dist loadfile \
-	  tests/corpus tests/examples/test_table.py tests/examples/test_generated_near_misses.py tests/spec/test_random_specs.py tests/ladder
+	  tests/corpus tests/examples tests/spec/test_random_specs.py tests/ladder
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.latency

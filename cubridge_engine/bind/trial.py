@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..compile import Contract, Instance, evaluate_condition
 from ..diagnostics import Diagnostic
-from ..simulate import load
+from ..simulate import Module, load
 from ..simulate.calling import output, prepare_call
 
 Array = NDArray[Any]
@@ -75,6 +76,12 @@ def problem_for(contract: Contract, instance: Instance, gqa: bool) -> dict[str, 
     return None
 
 
+@lru_cache(maxsize=4)
+def _module(ptx: str) -> Module:
+    """The PTX, read and made ready once for all the calls that are tried."""
+    return load(ptx)
+
+
 def rows_written(contract: Contract, instance: Instance, ptx: str, name: str, cancel: Callable[[], bool]) -> int:
     """How many rows of O a launch writes, the same in every head and without a gap from row 0; else 0."""
     sizes = {
@@ -91,7 +98,7 @@ def rows_written(contract: Contract, instance: Instance, ptx: str, name: str, ca
     call = prepare_call(contract, instance, sizes, tensors, {"scale": SCALE})
     if call.diagnostics:
         return 0
-    run = load(ptx).launch(
+    run = _module(ptx).launch(
         name, call.grid, call.block, call.args, dynamic_shared=call.dynamic_shared, checkers=(), cancel=cancel,
         max_steps=MOST_STEPS,
     )  # fmt: skip
@@ -116,7 +123,7 @@ def try_contract(
     call = prepare_call(contract, instance, sizes, {"q": q, "k": k, "v": v}, {"scale": SCALE, "causal": causal})
     if call.diagnostics:
         return Trial("", "", "", math.inf, (), call.diagnostics)
-    run = load(ptx).launch(
+    run = _module(ptx).launch(
         name, call.grid, call.block, call.args, dynamic_shared=call.dynamic_shared, checkers=("races",),
         max_steps=MOST_STEPS, cancel=cancel,
     )  # fmt: skip

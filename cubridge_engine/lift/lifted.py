@@ -74,6 +74,7 @@ def lift(
     given = tuple(sorted((instantiation or {}).items()))
     key = (source.path, source.data, source.clean, read_along, kernel, given, anchors)
     if key in _CACHE:
+        _CACHE[key] = _CACHE.pop(key)  # the last to be forgotten
         return _CACHE[key]
     start = time.perf_counter()
     names = tuple(k.name for k in source.kernels())

@@ -31,7 +31,7 @@ class MemoryOps(WarpOps):
     def _shared_offsets(self, address: Array, nbytes: int, m: Array | None, site: int) -> Chosen:
         """Byte offsets into the batch's shared memory, checked."""
         machine = self.machine
-        lanes = None if m is None else np.flatnonzero(m)
+        lanes = self.lanes_of(m)
         flat = _pick(address, lanes).astype(np.int64) - SHARED_START
         if not len(flat):
             return lanes if lanes is not None else np.zeros(0, np.int64), flat
@@ -93,7 +93,7 @@ class MemoryOps(WarpOps):
     def _global_offsets(self, address: Array, nbytes: int, m: Array | None, site: int, write: bool) -> Chosen:
         """Byte offsets into the heap, checked for bounds, alignment and role."""
         machine, heap = self.machine, self.machine.heap
-        lanes = None if m is None else np.flatnonzero(m)
+        lanes = self.lanes_of(m)
         offset = (_pick(address, lanes) - np.uint64(GLOBAL_BASE)).astype(np.int64)
         if not len(offset):
             return lanes if lanes is not None else np.zeros(0, np.int64), offset
@@ -171,7 +171,7 @@ class MemoryOps(WarpOps):
     # -- plain accesses
     def _gather(self, view: Array, offset: Array, lanes: Array | None, size: int, count: int) -> Array:
         """(count, lanes) values from byte offsets; lanes left out are 0."""
-        index = offset // size
+        index = offset >> (size.bit_length() - 1)
         if count == 1:
             values = view[index][None]
         else:
@@ -201,7 +201,7 @@ class MemoryOps(WarpOps):
             lanes, offset = self._local_offsets(address, nbytes, m, site)
             return self._gather(machine.local_view(size), offset, lanes, size, count)
         if space == "param":
-            lanes = None if m is None else np.flatnonzero(m)
+            lanes = self.lanes_of(m)
             return self._gather(
                 machine.params.view(UNSIGNED[8 * size]), _pick(address, lanes).astype(np.int64), lanes, size, count
             )
@@ -259,13 +259,13 @@ class MemoryOps(WarpOps):
             self.machine.observer.access(self, kind, offset, nbytes, lanes, site)
         races = self.machine.global_races
         if races is not None and len(offset):
-            row, lane = _pick(self.row, lanes), _pick(self.lane, lanes)
+            row, lane = self.who(lanes)
             more = () if fresh is None else (fresh,)
             getattr(races, kind)(self.machine, offset, nbytes, row, lane, site, *more)
 
     def _local_offsets(self, address: Array, nbytes: int, m: Array | None, site: int) -> Chosen:
         machine = self.machine
-        lanes = None if m is None else np.flatnonzero(m)
+        lanes = self.lanes_of(m)
         offset = _pick(address, lanes).astype(np.int64)
         ok = (offset >= 0) & (offset + nbytes <= machine.local_size) & ((offset & (nbytes - 1)) == 0)
         if not ok.all():
@@ -280,13 +280,13 @@ class MemoryOps(WarpOps):
         shadow = self.machine.shadow
         if shadow is not None and len(offset):
             cells = shadow.cells(offset, nbytes)
-            shadow.read(cells, _pick(self.row, lanes), _pick(self.lane, lanes), site)
+            shadow.read(cells, *self.who(lanes), site)
 
     def _shadow_write(self, offset: Array, nbytes: int, lanes: Array | None, site: int) -> None:
         shadow = self.machine.shadow
         if shadow is not None and len(offset):
             cells = shadow.cells(offset, nbytes)
-            shadow.store(cells, _pick(self.row, lanes), _pick(self.lane, lanes), site)
+            shadow.store(cells, *self.who(lanes), site)
 
     def _bank(self, offset: Array, nbytes: int, lanes: Array | None, site: int) -> None:
         if self.samples:
@@ -315,7 +315,7 @@ class MemoryOps(WarpOps):
             shadow = machine.shadow
             if shadow is not None and len(offset):
                 cells = shadow.cells(offset, size)
-                row, lane = _pick(self.row, lanes), _pick(self.lane, lanes)
+                row, lane = self.who(lanes)
                 shadow.read(cells, row, lane, site)
                 shadow.store(cells, row, lane, site)
             view = machine.shared_view(min(size, 8))
@@ -346,7 +346,7 @@ class MemoryOps(WarpOps):
 
     def aligned(self, address: Array, nbytes: int, m: Array | None, site: int) -> None:
         """Check the alignment of an access whose parts are executed one by one."""
-        chosen = _pick(address, None if m is None else np.flatnonzero(m)).astype(np.int64)
+        chosen = _pick(address, self.lanes_of(m)).astype(np.int64)
         if (chosen & (nbytes - 1)).any():
             self._misaligned(None, chosen & (WINDOW - 1), nbytes, site, "global")
 

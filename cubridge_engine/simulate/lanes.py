@@ -54,6 +54,9 @@ class LaneState:
         self.samples = bool(self.sampled.any())
         self._special: dict[str, Any] = {}
         self._subsets: dict[bytes, Any] = {}
+        self._mask: Array | None = None  # the last one that lanes were chosen by
+        self._taken: Array | None = None
+        self._who: tuple[Array, Array] | None = None
         self.regions: dict[tuple[object, ...], Any] = {}  # operands of wgmma by their descriptors
 
     def subset(self, warps: Array) -> tuple[Any, Array]:
@@ -90,6 +93,24 @@ class LaneState:
     def active(self, m: Array | None) -> Array:
         """The mask as an array."""
         return np.ones(self.count, bool) if m is None else m
+
+    def lanes_of(self, m: Array | None) -> Array | None:
+        """Indices of the lanes of a mask, None for all. Many instructions have the same one, and none is written to."""
+        if m is None:
+            return None
+        if self._mask is not m:
+            self._mask, self._taken, self._who = m, np.flatnonzero(m), None
+        return self._taken
+
+    def who(self, lanes: Array | None) -> tuple[Array, Array]:
+        """Row and lane of some lanes: the same arrays as before for those of the last mask."""
+        if lanes is None:
+            return self.row, self.lane
+        if lanes is not self._taken:
+            return self.row[lanes], self.lane[lanes]
+        if self._who is None:
+            self._who = self.row[lanes], self.lane[lanes]
+        return self._who
 
     def per_warp(self, x: Any) -> Array:
         """(warps, 32)."""

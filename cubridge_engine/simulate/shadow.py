@@ -26,6 +26,7 @@ LOW = TICK - 1
 PENDING = np.int64(0x7FFF_FFF0) << np.int64(32)
 AGENT_MASK = np.int64(0xFF)
 MAX_AGENTS = 256
+_NONE = np.zeros(0, np.int64)  # no access has these rows or lanes
 MAX_BARRIERS = 64  # agents that complete copies for mbarriers; with more barriers than these, several share one
 
 
@@ -51,6 +52,7 @@ class Shadow:
         self.agents = min(self.threads + (MAX_BARRIERS if barriers else 0), MAX_AGENTS)
         # With an asynchronous proxy, a second half of `limit` holds what is known to be visible to it.
         self.width = self.agents * (2 if barriers else 1)
+        self._shift = granule.bit_length() - 1  # a granule is a power of two, as all widths of accesses are
         cells = ctas * size // granule
         self.write = np.zeros(cells, np.int64)
         self.reads = np.zeros((cells, self.threads), np.int64)
@@ -60,26 +62,50 @@ class Shadow:
         self._stamp = self.clock + self.agent_of
         self.limit = np.full((ctas * warps, self.width), LOW, np.int64)
         self.gathered = np.full(ctas * warps, LOW, np.int64)  # own reads before the last shuffle of the whole warp
+        self._rows = self._of_rows(rows)  # of the last access: most have the same lanes
+        self._moment = _NONE, _NONE, _NONE  # rows, lanes, and their entries at site 0; gone with the next epoch
         self.name_at: Callable[[int], str] = lambda offset: f"shared memory at byte {offset}"
+
+    # -- lanes
+    def _of_rows(self, row: Array) -> tuple[Array, Array, Array]:
+        """The rows, the start of each in ``limit`` and its agent, as columns."""
+        return row, (row * self.width)[:, None], self.agent_of[row][:, None]
+
+    def _starts(self, row: Array) -> Array:
+        """Where each row starts in ``limit``, a column. No array of rows is written to: it is known by identity."""
+        if row is not self._rows[0]:
+            self._rows = self._of_rows(row)
+        return self._rows[1]
+
+    def _agents(self, row: Array) -> Array:
+        """The agent of each row, a column."""
+        if row is not self._rows[0]:
+            self._rows = self._of_rows(row)
+        return self._rows[2]
 
     # -- time
     def now(self, row: Array, lane: Array, site: int) -> Array:
         """The entries of accesses made now by these lanes."""
-        return self._stamp[row] + ((lane << 8) + (site << 13))
+        if row is not self._moment[0] or lane is not self._moment[1]:
+            self._moment = row, lane, self._stamp[row] + (lane << 8)
+        return self._moment[2] + (site << 13)
+
+    def _next_epoch(self, rows: Array) -> None:
+        self.clock[rows] += TICK
+        self._stamp[rows] += TICK
+        self._moment = _NONE, _NONE, _NONE
 
     def tick(self, rows: Array) -> None:
         """Start a new epoch of the (distinct) warps; what they did up to now is in their ``limit`` afterwards."""
         self.limit[rows, self.agent_of[rows]] = self.clock[rows] + LOW
-        self.clock[rows] += TICK
-        self._stamp[rows] += TICK
+        self._next_epoch(rows)
 
     def gather(self, rows: Array) -> None:
         """A shuffle of all lanes of the (distinct) warps: each lane has read what it read before any lane goes on, so
         that a write behind it overtakes no read. It makes no write visible: that takes a __syncwarp().
         """
         self.gathered[rows] = self.clock[rows] + LOW
-        self.clock[rows] += TICK
-        self._stamp[rows] += TICK
+        self._next_epoch(rows)
 
     def learn(self, rows: Array, known: Array) -> None:
         """Give the (distinct) warps the knowledge `known` (rows, width)."""
@@ -95,14 +121,14 @@ class Shadow:
     # -- cells
     def cells(self, offset: Array, nbytes: int) -> Array:
         """Granules of accesses of `nbytes` at byte offsets into the batch: shape (lanes, granules)."""
-        first = offset // self.granule
+        first = offset >> self._shift
         count = max(nbytes // self.granule, 1)
         return first[:, None] + np.arange(count) if count > 1 else first[:, None]
 
     def _last_write(self, cells: Array, row: Array, lane: Array, site: int) -> Array:
         """The entries of the last writes; those that are not ordered before are reported."""
         entry = self.write[cells]
-        known = self.limit.reshape(-1)[(row * self.width)[:, None] + (entry & AGENT_MASK)]
+        known = self.limit.reshape(-1)[self._starts(row) + (entry & AGENT_MASK)]
         suspicious = entry > known
         if suspicious.any():
             self._report(suspicious, entry, cells, row, lane, site)
@@ -113,7 +139,7 @@ class Shadow:
         entry = self._last_write(cells, row, lane, site)
         if not entry.all():
             self._uninitialised(entry == 0, cells, row, site)
-        self.reads.reshape(-1)[cells * self.threads + self.agent_of[row][:, None]] = self.now(row, lane, site)[:, None]
+        self.reads.reshape(-1)[cells * self.threads + self._agents(row)] = self.now(row, lane, site)[:, None]
         return entry
 
     def store(self, cells: Array, row: Array, lane: Array, site: int, pending: bool = False) -> Array:
@@ -149,7 +175,7 @@ class Shadow:
         entry = self._last_write(cells, row, lane, site)
         self._check_held(entry, cells, row, site)
         noted = self._in_flight(row, lane, site, group)
-        self.reads.reshape(-1)[cells * self.threads + self.agent_of[row][:, None]] = noted[:, None]
+        self.reads.reshape(-1)[cells * self.threads + self._agents(row)] = noted[:, None]
         return noted
 
     def hold_shared(self, cells: Array, row: Array, lane: Array, site: int, group: Array) -> Array:
@@ -203,12 +229,12 @@ class Shadow:
 
     def release(self, cells: Array, row: Array, noted: Array) -> None:
         """End in-flight reads (those still `noted`): they become reads made at the present time of the warp."""
-        index = cells * self.threads + self.agent_of[row][:, None]
+        index = cells * self.threads + self._agents(row)
         self._let_go(self.reads.reshape(-1), index, noted[:, None], ((noted & LOW) | self.clock[row])[:, None])
 
     def release_at(self, cells: Array, row: Array, noted: Array, clock: int) -> None:
         """Like ``release``, but they become reads of an earlier epoch of the warp."""
-        index = cells * self.threads + self.agent_of[row][:, None]
+        index = cells * self.threads + self._agents(row)
         self._let_go(self.reads.reshape(-1), index, noted[:, None], ((noted & LOW) | np.int64(clock))[:, None])
 
     def release_shared(self, cells: Array, row: Array, noted: Array) -> None:
@@ -236,7 +262,7 @@ class Shadow:
 
     def _report(self, bad: Array, entry: Array, cells: Array, row: Array, lane: Array, site: int) -> None:
         """Sort suspicious entries into in-flight data, races between warps and races inside a warp."""
-        own = (entry & AGENT_MASK) == self.agent_of[row][:, None]
+        own = (entry & AGENT_MASK) == self._agents(row)
         in_flight = bad & (entry >= PENDING)
         between = bad & ~in_flight & ~own
         inside = bad & ~in_flight & own & ((entry >> 8) & 31 != lane[:, None])

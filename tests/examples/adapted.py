@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cubridge_engine.lift import lift
 from cubridge_engine.lower import Lowered, identifiers, lower
 from cubridge_engine.pipeline.files import contract_of
 from cubridge_engine.pipeline.widths import as_given, fit_widths, lift_at
@@ -38,8 +39,9 @@ class Adapted:
     preparer: Preparer
 
     def lift(self, text: str):
-        """Lift a text at the same head dimension."""
-        return lift_at(parse("kernel.cu", text.encode()), None, (self.lifted.kernel.D, self.lifted.kernel.Dv))
+        """Lift a text at the template values found for the kernel as it was, without a lift at its own first."""
+        kernel = self.lifted.kernel
+        return lift(parse("kernel.cu", text.encode()), kernel=kernel.name, instantiation=kernel.instantiation)
 
     def check(self, text: str) -> tuple[IrOutcome, list]:
         """Level ir of a text under this spec's bindings: what ran, and what could not be bound or read."""
