@@ -57,6 +57,7 @@ def explain_kernel(
             stage.fail("its function is not known")
     understood = bool(explained.equations)
     seen: dict[str, Any] = {}
+    ran = not watch
     if watch:
         from ..understand.observed import with_watched  # rooms that reading does without
         from ..watch.merge import merged
@@ -64,6 +65,7 @@ def explain_kernel(
 
         watched = run_watched(kernel_path, data, lifted, contract, options, stages)
         whole = lifted.kernel if lifted.coverage.complete else None
+        ran = watched.ran
         lifted = merged(lifted, watched)
         explained, wrong = with_watched(explained, watched, whole, lifted)
         diagnostics += [d.diagnostic() for d in wrong]
@@ -75,7 +77,8 @@ def explain_kernel(
     table |= seen | {"coverage": lifted.coverage.sentence(), "steps": [_step(one, kernel_path) for one in lifted.seen]}
     result = _result(kernel_path, data, [*diagnostics, *problems], stages, table)
     headers = [(header.source.path, header.source.data) for header in source.headers]
-    keep(result, data, headers, options.kernel_name, options.head_dim, watch)
+    if ran:  # what stood in the way of a run (no compiler, a header) may be gone the next time
+        keep(result, data, headers, options.kernel_name, options.head_dim, watch)
     return result
 
 

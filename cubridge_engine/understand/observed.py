@@ -33,6 +33,7 @@ _SITES = (
     ("masked S", "scores are masked"),
     ("masked score", "scores are masked"),
     ("m", "the running maximum is updated"),
+    ("reference", "a reference in place of the running maximum is taken"),
     ("P", "weights are taken"),
     ("l", "the row sum is updated"),
     ("O rescaled", "O is rescaled"),

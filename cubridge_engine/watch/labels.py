@@ -11,7 +11,7 @@ from ..diagnostics import Span
 from ..simulate.findings import Sources
 from ..simulate.kernel import Kernel
 from ..simulate.model import Instruction
-from .layout import Held, fit, joined
+from .layout import Held, exact_by_visit, fit, joined
 from .match import Match
 from .model import AXES, ROLES, Confidence, Label, LaneMap, Site, Units
 from .record import Recorded
@@ -23,6 +23,7 @@ _MAPPED = frozenset(
     {"S", "masked S", "score", "masked score", "P", "O", "O rescaled", "O unnormalised", "tile PV", "Q", "K", "V"}
 )
 _MASKED = -1e3
+_MANY = 24  # different numbers, where the map has an offset for every trip of every CTA
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,13 @@ def _site(named: list[_Named], recorded: Recorded, code: Code) -> Site | None:
     wanted = [a for a in axes if a != "t"]
     lane_map = fit(held, axes, wanted) if len(held.thread) >= 12 else None
     sure = _confidence(named, role, lane_map, code)
+    if sure is None and lane_map is not None:
+        nested = fit(held, axes, wanted, nested=True)
+        sure = _confidence(named, role, nested, code) if nested.exact >= EXACT else None
+        lane_map = nested if sure is not None else lane_map
+    if sure is None and all(n.match.null <= 0.2 and n.match.distinct >= _MANY for n in named):
+        sure = "likely" if exact_by_visit(held, axes, wanted) >= EXACT else None
+        lane_map = None
     if sure is None:
         return None
     labels = tuple(_label(n, code, sure) for n in named)

@@ -13,6 +13,9 @@ from .model import Array, AxisMap, LaneMap
 
 _ROUNDS = 6
 _MOST = 4_000
+_VISIT = 12  # values of a trip of a CTA that say something beside its own offset
+_VISITS = 64
+_APART = 4  # different elements by register and visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +36,58 @@ def joined(parts: Sequence[Held]) -> Held:
     )
 
 
-def fit(held: Held, axes: Sequence[str], wanted: Sequence[str]) -> LaneMap:
-    """The map of the axes in `wanted`, those that say nothing (one index) included."""
+def fit(held: Held, axes: Sequence[str], wanted: Sequence[str], *, nested: bool = False) -> LaneMap:
+    """The map of the axes in `wanted`, those that say nothing (one index) included. `nested`: bits of the trip count
+    have coefficients of their own, as trips of a loop inside another have.
+    """
     if len(held.thread) > _MOST:
         some = np.random.default_rng(0).permutation(len(held.thread))[:_MOST]
         held = Held(held.thread[some], held.coords[some], held.trip[some], held.register[some], held.index[some])
-    names, columns = _features(held)
+    names, columns = _features(held, nested)
     found = [_fit_axis(axis, columns, held.register, held.index[:, axes.index(axis)], names) for axis in wanted]
     return LaneMap(tuple(found))
 
 
-def _features(held: Held) -> tuple[list[str], Array]:
+def exact_by_visit(held: Held, axes: Sequence[str], wanted: Sequence[str]) -> float:
+    """The share that bits of the thread give right where every trip of every CTA has an offset of its own: a CTA that
+    takes items as they come, or a loop inside the KV loop, makes no map of trips. 0 where there is too little to tell.
+    """
+    visits = np.unique(np.concatenate([held.coords, held.trip[:, None]], 1), axis=0, return_inverse=True)[1].ravel()
+    counts = np.bincount(visits)
+    kept = np.flatnonzero(counts >= _VISIT)[:_VISITS]
+    here = np.isin(visits, kept)
+    if not len(kept) or counts[kept].sum() < 0.5 * len(visits):
+        return 0.0
+    # Lanes that all hold the same fit any offset: they must differ by far more than there are offsets.
+    places = np.stack([held.register, visits, *held.index.T], 1)
+    if len(np.unique(places, axis=0)) < _APART * len(np.unique(places[:, :2], axis=0)):
+        return 0.0
+    if here.sum() > _MOST:
+        here[np.random.default_rng(0).permutation(np.flatnonzero(here))[_MOST:]] = False
+    bits = range(int(held.thread.max(initial=0)).bit_length())
+    names = [*(f"t{bit}" for bit in bits), *(f"visit{n}" for n in range(1, len(kept)))]
+    columns = [(held.thread[here] >> bit) & 1 for bit in bits] + [visits[here] == n for n in kept[1:]]
+    table = np.stack(columns, 1).astype(float)
+    at = [axes.index(axis) for axis in wanted]
+    fits = [
+        _fit_axis(a, table, held.register[here], held.index[here][:, n], names) for a, n in zip(wanted, at, strict=True)
+    ]
+    return min(f.exact for f in fits)
+
+
+def _features(held: Held, nested: bool = False) -> tuple[list[str], Array]:
     names: list[str] = []
     columns: list[Array] = []
     for name, values in (("t", held.thread), *zip("xyz", held.coords.T, strict=True)):
         for bit in range(int(values.max(initial=0)).bit_length()):
             names.append(f"{name}{bit}")
             columns.append((values >> bit) & 1)
-    names.append("trip")
-    columns.append(held.trip)
+    for bit in range(int(held.trip.max(initial=0)).bit_length() if nested else 0):
+        names.append(f"trip{bit}")
+        columns.append((held.trip >> bit) & 1)
+    if not nested:
+        names.append("trip")
+        columns.append(held.trip)
     return names, np.stack(columns, 1).astype(float)
 
 

@@ -21,6 +21,8 @@ SCREEN = 10  # lanes of an execution that are looked at first
 SHARE = 0.9  # of the lanes of an execution that must agree
 LEAST = 4  # numbers of an execution that say something
 EVIDENCE = 8.0  # distinct numbers times -log10 of the null share
+# What runs from tile to tile: in a first tile it is the tile's own value, and is named by what it goes on to be.
+_RUNNING = frozenset({"m", "l", "O unnormalised"})
 ROUNDINGS = {"f16": "float16", "bf16": "bfloat16"}
 
 
@@ -181,7 +183,7 @@ def _best(matches: list[Match]) -> Match:
     # A running maximum is the tile's in the first tile, and a sum of one tile is the running sum.
     first = close[0]
     same = [m for m in close if m.table.values.size == first.table.values.size]
-    best = max(same, key=lambda m: (len(m.executions), m.matches, {"m": 1, "l": 1}.get(m.role, 0), not m.table.rounded))
+    best = max(same, key=lambda m: (len(m.executions), m.matches, m.role in _RUNNING, not m.table.rounded))
     others = tuple(dict.fromkeys(m.role for m in close if m.role != best.role))
     return Match(
         best.observed, best.table, best.executions, best.share, best.hit, best.index, best.matches, best.of,

@@ -30,6 +30,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "masked score": ("b", "h", "i", "j"),
     "tile max": ("b", "h", "i", "t"),
     "m": ("b", "h", "i", "t"),  # running row maximum
+    "reference": ("b", "h", "i", "t"),  # what is subtracted in place of m, where that is something else
     "correction": ("b", "h", "i", "t"),  # exp(m before - m)
     "P": ("b", "h", "i", "j"),  # exp(S - m)
     "tile sum": ("b", "h", "i", "t"),
@@ -155,7 +156,8 @@ class AxisMap:
     """One index as an affine function of bits: ``sum of coefficients + offsets[register]``.
 
     Names of bits: ``t0`` ``t1`` .. of threadIdx (linear), ``x0`` .. ``y0`` .. ``z0`` .. of blockIdx, and ``trip``, the
-    executions of the instruction by the thread so far. `exact` is the share of the values that it gives right.
+    executions of the instruction by the thread so far (``trip0`` .. its bits, in nested loops). `exact` is the share of
+    the values that it gives right.
     """
 
     axis: str
@@ -285,8 +287,8 @@ class WarpRole:
 @dataclass(frozen=True, slots=True)
 class Variant:
     """How the kernel computes: tile width and direction of the KV loop, kind of row maximum (``online``, ``per tile``,
-    ``two passes``, ``none``), and what is rounded. `sink`: whether one counts from the start (``first``) or at the end
-    (``last``), '' without one.
+    ``two passes``, ``none``; ``free``: a reference of its own, as it was measured), and what is rounded. `sink`:
+    whether one counts from the start (``first``) or at the end (``last``), '' without one.
     """
 
     bc: int

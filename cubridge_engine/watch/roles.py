@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .free import by_tile, filled, references
 from .groups import cta_groups, row_groups
 from .inputs import match_inputs
 from .labels import REDUCTIONS, Code
@@ -50,6 +51,12 @@ def null_meaning(meaning: Meaning, seed: int = 99) -> Meaning:
     return replace(meaning, raw=raw, scores=scores, v=rng.standard_normal(meaning.v.shape))
 
 
+def null_references(free: Array, seed: int = 98) -> Array:
+    """Unrelated references, one for each row."""
+    noise = np.random.default_rng(seed).standard_normal(free.shape[:-1])[..., None]
+    return np.where(np.isfinite(free), np.nanmean(free) + np.nanstd(free) * noise, np.nan)
+
+
 def read_roles(recorded: Recorded, code: Code, problem: Problem, meaning: Meaning, bc: int = 0) -> Roles:
     """Roles of all observed registers. `bc` is the width of a KV tile where the contract says it: tried first."""
     observed = observations(recorded, code.kernel.flow.code, problem.dtype)
@@ -62,6 +69,7 @@ def read_roles(recorded: Recorded, code: Code, problem: Problem, meaning: Meanin
     variant = (
         _variant(matcher, code, meaning, null, groups, bc) if meaning.weights == "softmax" else Variant(1, False, "")
     )
+    free: Array | None = None
     if variant is None:
         # A CTA that goes from item to item reads many rows: scores tell which of them a lane holds.
         found = matcher.match(score_tables(meaning), groups, score_tables(null))
@@ -69,14 +77,33 @@ def read_roles(recorded: Recorded, code: Code, problem: Problem, meaning: Meanin
         if held is not None and meaning.weights == "softmax":
             groups = held
             variant = _variant(matcher, code, meaning, null, groups, bc)
+            if variant is None:
+                variant, free = _free(matcher, code, meaning, groups, bc)
         if variant is None:
             return Roles(None, meaning, (*inputs, *found))
-    made, other = (tables(m, variant, _half(problem)) for m in (meaning, null))
+    made = tables(meaning, variant, _half(problem), free)
+    other = tables(null, variant, _half(problem), None if free is None else null_references(free))
     first = matcher.match(made, groups, other)
     second = _second(matcher, recorded, first, made, other, shape)
     taken = {(m.observed.site, m.observed.result, m.observed.half) for m in inputs}
     rest = [m for m in (*first, *second) if (m.observed.site, m.observed.result, m.observed.half) not in taken]
     return Roles(variant, meaning, (*inputs, *rest))
+
+
+def _free(matcher: Matcher, code: Code, meaning: Meaning, rows: Groups, bc: int) -> tuple[Variant | None, Array | None]:
+    """A reference of each row and tile that is no maximum, where one was seen; the tiles as the contract has them."""
+    powers = _sites(matcher.observed, code, frozenset({"ex2"}), keep=True)
+    if not bc or not powers or meaning.sink is not None:
+        return None, None
+    found = references(matcher.observed, code, meaning, rows, powers)
+    tiles = None if found is None else by_tile(found, bc)
+    if tiles is None:
+        return None, None
+    # A reference is only ever raised: its tiles say which way they were gone through, where it was raised at all.
+    steps = np.diff(tiles, axis=-1)
+    falls, rises = int((steps < -1e-4).sum()), int((steps > 1e-4).sum())
+    variant = Variant(bc, falls > rises, "free")
+    return variant, filled(tiles, variant.descending)
 
 
 def _half(problem: Problem) -> str:

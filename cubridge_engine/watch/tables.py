@@ -104,8 +104,10 @@ class _Steps:
     accumulators: Mapping[str, Array]
 
 
-def _steps(meaning: Meaning, variant: Variant, half: str) -> _Steps:
-    """Online softmax by tiles of `bc` keys; weights are rounded to `half` before the product with V."""
+def _steps(meaning: Meaning, variant: Variant, half: str, references: Array | None = None) -> _Steps:
+    """Online softmax by tiles of `bc` keys; weights are rounded to `half` before the product with V. `references` is
+    what is subtracted in place of the maximum, by row and tile; what is not known of it (NaN) stays so.
+    """
     masked = np.where(meaning.mask, meaning.scores, -np.inf)
     keys = masked.shape[-1]
     starts = list(range(0, keys, variant.bc))
@@ -115,28 +117,38 @@ def _steps(meaning: Meaning, variant: Variant, half: str) -> _Steps:
     m, total = _start(meaning, variant, final.shape)
     o = np.zeros((*final.shape, meaning.v.shape[-1]))
     weights = np.zeros(masked.shape)
-    rows: dict[str, list[Array]] = {n: [] for n in ("tile max", "m", "correction", "tile sum", "l")}
+    running = m
+    rows: dict[str, list[Array]] = {n: [] for n in ("tile max", "m", "reference", "correction", "tile sum", "l")}
     sums: dict[str, list[Array]] = {n: [] for n in ("tile PV", "O rescaled", "O unnormalised")}
     for start in starts:
         part = slice(start, start + variant.bc)
         tile = masked[..., part]
         top = tile.max(-1)
-        new = np.maximum(m, top)
-        shift = {"online": new, "per tile": top, "two passes": final, "none": np.zeros_like(new)}[variant.kind]
-        p = np.exp(tile - _finite(shift)[..., None])
+        before, running = running, np.maximum(running, top)
+        new = running if references is None else references[..., start // variant.bc]
+        p = np.exp(tile - (new if references is not None else _shift(variant, new, top, final))[..., None])
         weights[..., part] = p
         product = rounded(p, half) @ meaning.v[..., part, :]
-        factor = np.exp(m - _finite(new)) if variant.kind in ("online", "per tile") else np.ones_like(new)
+        moves = variant.kind in ("online", "per tile", "free")
+        factor = np.exp(m - (new if references is not None else _finite(new))) if moves else np.ones_like(new)
         own = np.exp(top - _finite(new)) if variant.kind == "per tile" else np.ones_like(new)
-        before = o * factor[..., None]
-        o = before + product * own[..., None]
+        rescaled = o * factor[..., None]
+        o = rescaled + product * own[..., None]
         total = total * factor + p.sum(-1) * own
         m = new
-        for name, value in zip(rows, (top, new, factor, p.sum(-1), total), strict=True):
+        # The maximum of a row's first tile is that of a tile where nothing shows that the kernel keeps a running one.
+        kept = running if references is None else np.where(np.isfinite(before), running, np.nan)
+        for name, value in zip(rows, (top, kept, new, factor, p.sum(-1), total), strict=True):
             rows[name].append(value)
-        for name, value in zip(sums, (product, before, o), strict=True):
+        for name, value in zip(sums, (product, rescaled, o), strict=True):
             sums[name].append(value)
     return _Steps(weights, {n: np.stack(v, -1) for n, v in rows.items()}, {n: np.stack(v, -1) for n, v in sums.items()})
+
+
+def _shift(variant: Variant, new: Array, top: Array, final: Array) -> Array:
+    """What a tile's scores are lowered by: finite."""
+    kinds = {"online": new, "per tile": top, "two passes": final}
+    return _finite(kinds[variant.kind]) if variant.kind in kinds else np.zeros_like(new)
 
 
 def _start(meaning: Meaning, variant: Variant, shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -194,8 +206,7 @@ def weight_tables(meaning: Meaning, variant: Variant) -> Table:
         tile = masked[..., start : start + variant.bc]
         top = tile.max(-1)
         m = np.maximum(m, top)
-        shift = {"online": m, "per tile": top, "two passes": final, "none": np.zeros_like(m)}[variant.kind]
-        weights[..., start : start + variant.bc] = np.exp(tile - _finite(shift)[..., None])
+        weights[..., start : start + variant.bc] = np.exp(tile - _shift(variant, m, top, final)[..., None])
     return Table("P", "", weights, *WEIGHT_TOLERANCE)
 
 
@@ -209,32 +220,37 @@ def score_tables(meaning: Meaning) -> tuple[Table, ...]:
     return (*_in_units("S", plain, unit), *_in_units("score", meaning.scores, unit))
 
 
-def tables(meaning: Meaning, variant: Variant, dtype: str = "float32") -> tuple[Table, ...]:
+def tables(
+    meaning: Meaning, variant: Variant, dtype: str = "float32", references: Array | None = None
+) -> tuple[Table, ...]:
     """All tables of a softmax: S, m, P, l, O and what lies between, in the units and roundings that kernels use.
 
     `dtype` is the type that the weights are rounded to for the product with V, where the kernel rounds them.
+    `references` ``[B, H, Sq, T]`` goes with the kind ``free``.
     """
     if meaning.weights != "softmax":
         return single_tables(meaning)
-    exact = _steps(meaning, variant, "float32")
+    exact = _steps(meaning, variant, "float32", references)
     made = [*score_tables(meaning)]
-    for role in ("tile max", "m"):
+    for role in ("tile max", "m", *(("reference",) if references is not None else ())):
         made += _in_units(role, exact.rows[role], meaning.scale or meaning.unit)
     made.append(Table("P", "", exact.weights, *WEIGHT_TOLERANCE))
     made += [Table(role, "", exact.rows[role], *ROW_TOLERANCE) for role in ("correction", "tile sum", "l")]
-    total = _ended(meaning, variant, exact.rows["m"][..., -1], exact.rows["l"][..., -1])
-    o = exact.accumulators["O unnormalised"][..., -1] / np.where(total > 0, total, 1)[..., None]
+    # What the last sum is relative to.
+    last = exact.rows["m" if references is None else "reference"][..., -1]
+    total = _ended(meaning, variant, last, exact.rows["l"][..., -1])
+    o = exact.accumulators["O unnormalised"][..., -1] / np.where(total == 0, 1, total)[..., None]
     with np.errstate(divide="ignore"):
         made.append(Table("1/l", "", 1 / total, *ROW_TOLERANCE))
-        lse = np.log(total) + _finite(exact.rows["m"][..., -1]) * (variant.kind != "none")
+        lse = np.log(total) + (_finite(last) if references is None else last) * (variant.kind != "none")
     made += [Table("LSE", "scaled", lse, 3e-6, 2e-5), Table("LSE", "log2", lse * LOG2E, 3e-6, 2e-5)]
     for half in dict.fromkeys(("float32", dtype)):
-        steps = exact if half == "float32" else _steps(meaning, variant, half)
+        steps = exact if half == "float32" else _steps(meaning, variant, half, references)
         name = "" if half == "float32" else half
         slack = 3e-6 if half == "float32" else 4e-5
         made += [Table(role, "", x, slack * size(x), 2e-5, name) for role, x in steps.accumulators.items()]
         if half != "float32":
-            o = steps.accumulators["O unnormalised"][..., -1] / np.where(total > 0, total, 1)[..., None]
+            o = steps.accumulators["O unnormalised"][..., -1] / np.where(total == 0, 1, total)[..., None]
         made.append(Table("O", "", o, slack * size(o), 2e-5, name))
     return tuple(made)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_engine.results import Diffed, Explained
+from cubridge_engine.watch import Watched
 from tests.cli.conftest import KERNEL, ROOT
 
 SCALAR = ROOT / "expert_kernels" / "flash_fwd_scalar" / "kernel.cu"
@@ -75,6 +76,21 @@ def test_watching_adds_what_was_seen_and_is_kept_apart(cubridge) -> None:
     assert any(f.lines for f in found.facts if f.evidence == "observed")
     assert "Run in the simulator" not in read
     assert "Run in the simulator" not in cubridge("explain", SCALAR)[1]
+
+
+def test_a_run_that_could_not_be_made_is_not_kept(cubridge, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_compiler(contract, **_):
+        return Watched(contract.name, str(contract.source_path), "", None, False, None)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("cubridge_engine.pipeline.watched.watch_contract", without_compiler)
+        first = Explained.model_validate_json(cubridge("explain", SCALAR, "--watch", "--format", "json")[1])
+    assert [s.state for s in first.stages if s.name == "watch"] == ["failed"]
+    second = Explained.model_validate_json(cubridge("explain", SCALAR, "--watch", "--format", "json")[1])
+    assert "watch" in {s.name for s in second.stages}  # made again
+    third = Explained.model_validate_json(cubridge("explain", SCALAR, "--watch", "--format", "json")[1])
+    kept = all(s.why == "kept from an earlier run" for s in third.stages)
+    assert kept is (second.stages[-1].state == "passed")
 
 
 def test_a_kernel_that_is_not_understood_is_exit_code_1_with_the_reason(cubridge, tmp_path: Path) -> None:
