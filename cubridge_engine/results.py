@@ -257,6 +257,7 @@ class ChangedFile(_Frozen):
     base_sha256: str
     hunks: tuple[HunkResult, ...]
     text: str
+    encoding: str = "utf-8"
     diff: str
 
 
@@ -300,7 +301,7 @@ class Adaptation(Result):
     `drop_in` is a Python file that holds what the spec does before and after the attention and makes what is `derived`,
     and `drop_in_written` where it was written; both are null where the kernel alone does what the spec does. `proposed`
     is null where no model took part. `evidence` is ``observed`` where the kernel was watched, not read; `files` are
-    others that change with it, and `diff` has them all.
+    others that change with it, and `diff` has them all. `files_written` begins with `written`, the kernel's.
     """
 
     level: LevelName
@@ -322,6 +323,7 @@ class Adaptation(Result):
     base_sha256: str = ""
     encoding: str = "utf-8"
     written: str | None = None
+    files_written: tuple[str, ...] = ()
 
 
 class Verification(Result):

@@ -41,7 +41,7 @@ async def code_action(ls: CubridgeServer, params: t.CodeActionParams) -> list[t.
     if view is None:
         return mends
     found = specs.nearest_first(await ls.specs(), document.path)[:MAX_SPECS]
-    actions = [_apply(ls, document, ready) for ready in ls.adaptations.ready(document.path, document.data)]
+    actions = [_apply(ls, document, ready) for ready in ls.adaptations.ready(document.path, ls.documents.text)]
     actions += [_command("Adapt this kernel to", ADAPT, "cubridge.adapt", document, view, spec) for spec in found]
     actions += _with_model(ls, document, view)
     actions += [_command("Verify against", VERIFY, "cubridge.verify", document, view, spec) for spec in found]
@@ -65,7 +65,7 @@ def resolve(ls: CubridgeServer, action: t.CodeAction) -> t.CodeAction:
     if document is not None and convert.field(data, "fix") is not None:
         quick_fixes.resolve(ls, document, action, data)
     elif document is not None:
-        for ready in ls.adaptations.ready(document.path, document.data):
+        for ready in ls.adaptations.ready(document.path, ls.documents.text):
             if ready.spec == convert.path_of(spec):
                 action.edit = adapt.workspace_edit(ls, document, ready)
     return action

@@ -151,7 +151,8 @@ async def _run(ls: CubridgeServer, job: str, request: Request) -> Outcome:
     async with job_progress(ls, TITLES[job].format(kernel=name, spec=spec_name), request.token) as progress:
         if job != "verify":
             options = {"drop_in": convert.drop_in_name(path, spec)} | options
-        given = engine.JobInput(path, spec, options, unsaved(ls, [path, spec]))
+        opened = [convert.path_of(uri) for uri in ls.documents.uris() if uri.startswith("file:")]  # perhaps its headers
+        given = engine.JobInput(path, spec, options, unsaved(ls, [path, spec, *opened]))
         found = await work(ls, job, given, progress)
         for file, data in ((path, base), (spec, spec_data)):
             if ls.documents.text(file).data != data:

@@ -185,7 +185,8 @@ def move(lifted: Lifted, before: Places, after: Places, source: SourceFile) -> L
         return old if old.start == old.end == 0 else source.span_of(*moved(old.start, old.end))
 
     def place(old: Place) -> Place:
-        return Place(moved(*old.site), moved(*old.callee) if old.callee is not None else None)
+        callee, where = (moved(*at) if at is not None else None for at in (old.callee, old.where))
+        return Place(moved(*old.site), callee, where)
 
     def meeting(old: Meeting) -> Meeting:
         splits = tuple(moved(*split) for split in old.splits)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..diagnostics import Diagnostic, make
+from ..diagnostics import Diagnostic, Severity, make
 from ..results import Adaptation
 from . import codes as codes
 from .arguments import BadArgument, job_params, model_options_given
@@ -26,6 +24,7 @@ from .render import (
     show_report,
     show_stages,
 )
+from .written import check_output, check_target, is_folder, write_atomically, write_result
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,14 +32,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         params = job_params(args)
         if args.output:
-            check_target(Path(args.output), Path(args.kernel), args.force)
+            check_output(args.output, Path(args.kernel), args.force)
         if args.drop_in:
             check_target(Path(args.drop_in), Path(args.spec), args.force)
         if model_options_given(args):
             from .model import check_arguments
 
             check_arguments(args)
-        target = _drop_in_target(args, args.output)
+        target = _drop_in_target(args, _kernel_target(args))
         params["drop_in"] = Path(target).name if target is not None else ""
         if args.watch:
             params["watch"] = True
@@ -53,12 +52,15 @@ def run(args: argparse.Namespace) -> int:
         print_diagnostics([failed.diagnostic])
         return failed.exit_code
     found = diagnostics_of(result)
-    written, problems = _write(args, result)
+    files, problems = _write(args, result)
+    written = files[0] if files else None
     drop_in, more = _write_drop_in(args, result, written)
     problems += more
     found += problems
-    code = max(result.exit_code, 1 if problems else 0)
-    result = result.model_copy(update={"written": written, "drop_in_written": drop_in, "exit_code": code})
+    code = max(result.exit_code, 1 if any(d.severity is Severity.ERROR for d in problems) else 0)
+    result = result.model_copy(
+        update={"written": written, "files_written": tuple(files), "drop_in_written": drop_in, "exit_code": code}
+    )
     if args.format == "json":
         print_json(result)
     elif args.format == "diff":
@@ -80,29 +82,21 @@ def _adapted(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]
     return adapt_with_model(params, args)
 
 
-def check_target(output: Path, kernel: Path, force: bool) -> None:
-    """Refuse the kernel itself and, without --force, any existing file. Raises BadArgument."""
-    if output.exists():
-        if kernel.exists() and output.samefile(kernel):
-            raise BadArgument(make("CB003", path=str(output)))
-        if not force:
-            raise BadArgument(make("CB002", path=str(output)))
-
-
-def _write(args: argparse.Namespace, result: Adaptation) -> tuple[str | None, list[Diagnostic]]:
-    """Write the adapted text if asked to and if it may be used; returns where, and what went wrong."""
+def _write(args: argparse.Namespace, result: Adaptation) -> tuple[list[str], list[Diagnostic]]:
+    """Write the adapted text if asked to and if it may be used; returns where (the kernel first), and what went
+    wrong.
+    """
     if not args.output or result.text is None:
-        return None, []
+        return [], []
     stale = any(d.get("code") == "CB020" for d in result.diagnostics)
     if stale or (result.applicability == "sketch" and not args.force):
-        return None, [make("CB006", level=result.level)]
-    if result.files:
-        return None, [make("CB013", path=args.output, files=", ".join(f.name for f in result.files))]
-    try:
-        write_atomically(Path(args.output), result.text.encode(result.encoding))
-    except OSError as error:
-        return None, [make("CB004", path=args.output, why=error.strerror or str(error))]
-    return args.output, []
+        return [], [make("CB006", level=result.level)]
+    return write_result(args.output, Path(args.kernel), result, args.force)
+
+
+def _kernel_target(args: argparse.Namespace) -> str | None:
+    """Where the kernel's file goes, as far as is known before the job: the drop-in is named after it."""
+    return str(Path(args.output, Path(args.kernel).name)) if args.output and is_folder(args.output) else args.output
 
 
 def _drop_in_target(args: argparse.Namespace, kernel: str | None) -> str | None:
@@ -130,22 +124,6 @@ def _write_drop_in(
     return target, []
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing: into a neighbour first, then renamed. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
 def _show(result: Adaptation, found: list[Diagnostic]) -> None:
     out = console()
     did = "adapted to" if result.text is not None else "not adapted to"
@@ -170,7 +148,7 @@ def _show(result: Adaptation, found: list[Diagnostic]) -> None:
         out.print("The drop-in file:\n", markup=False)
         out.print(result.drop_in, markup=False)
     if result.written:
-        out.print(f"Written to {result.written}", markup=False)
+        out.print(f"Written to {', '.join(result.files_written)}", markup=False)
     if result.drop_in_written:
         out.print(f"The drop-in is in {result.drop_in_written}", markup=False)
     elif result.text is not None and result.written is None:

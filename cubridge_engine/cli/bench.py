@@ -10,11 +10,11 @@ from ..compile.size_text import SIZES
 from ..diagnostics import Diagnostic, make
 from ..results import ContenderResult, Measured
 from . import codes as codes
-from .adapt import check_target, write_atomically
 from .arguments import BadArgument, job_params
 from .job import JobFailed, run_job
 from .output import diagnostics_of, print_diagnostics, print_json
 from .render import columns, console
+from .written import check_target, write_atomically
 
 
 def shape_of(text: str | None) -> dict[str, int]:

@@ -46,8 +46,14 @@ register(
         ),
         "CB013": Row(
             E,
-            "nothing was written to '{path}': the change is in other files of the project ({files})",
-            "Apply it to your checkout: pass --format diff and give that to `git apply` in the folder of the kernel.",
+            "nothing was written to '{path}': the change is in other files too ({files})",
+            "Pass a folder (-o DIR): every file goes there under its own name. Or pass --format diff, and give that to "
+            "`git apply` in the folder of the kernel.",
+        ),
+        "CB014": Row(
+            N,
+            "{files} were not copied to '{path}': they lie outside the folder of the files that change",
+            "Give the compiler their folder (-I), or copy them yourself.",
         ),
         "CB009": Row(N, "stopped on request; nothing was written", "Run the command again when you like."),
     }

@@ -8,11 +8,11 @@ from pathlib import Path
 from ..diagnostics import Diagnostic, make
 from ..results import Exporting
 from . import codes as codes
-from .adapt import check_target, write_atomically
 from .arguments import BadArgument, job_params
 from .job import JobFailed, run_job
 from .output import diagnostics_of, print_diagnostics, print_json
 from .render import console
+from .written import check_target, write_atomically
 
 
 def run(args: argparse.Namespace) -> int:

@@ -86,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         if name == "bench":
             _bench_options(sub)
         if name == "adapt":
-            sub.add_argument("-o", "--output", metavar="OUT.cu", help="write the adapted kernel there")
+            sub.add_argument("-o", "--output", metavar="OUT.cu", help="write the adapted kernel there, or to a folder")
             sub.add_argument(
                 "--drop-in", metavar="OUT.py", help="write the rest of a module there (default: beside OUT.cu)"
             )

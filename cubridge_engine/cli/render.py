@@ -179,7 +179,7 @@ def next_step(result: Adaptation | Verification, written: str | None) -> str:
     if isinstance(result, Verification):
         return "Next: verify again on a machine with a GPU." if result.level != "gpu" else "Nothing is left to do."
     if written is None and result.files:
-        return "Next: pass --format diff, and give that to `git apply` in the folder of the kernel."
+        return "Next: pass -o DIR to write the files, or --format diff for `git apply` in the folder of the kernel."
     if written is None:
         return "Next: pass -o OUT.cu to write the adapted kernel."
     if result.applicability == "verified":

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from ..diagnostics import Diagnostic, Span, make
+from ..diagnostics import Diagnostic, Severity, Span, make
 from ..ir.anchors import Anchors
 from ..ir.nodes import Kernel
 from ..lower import Hunk, Lowered, identifiers, lower, read_back, unified_diff, with_header
 from ..results import Adaptation, DerivedResult, HunkResult, Report
-from ..source import SourceFile
+from ..source import Flat, SourceFile, flatten, overlay
 from ..spec.dropin import DropIn
 from ..transfer import TransferResult, transfer
 from ..verify.bindings import Given, bind_kernel
@@ -26,15 +26,37 @@ from .files import Options, file_ref, parse_kernel_file, stale
 from .header import below_header, build_lines, inputs_lines, report_lines
 from .inherited import inherited
 from .offers import offer
+from .several import (
+    Several,
+    by_line,
+    changed_files,
+    encoding_of,
+    hunk_result,
+    located,
+    relative,
+    shared_headers,
+    stale_headers,
+    taken_apart,
+)
 from .widths import lift_at, widths_of_kernel
 
 STAGES = ("parse", "lift", "spec", "transfer", "lower", "read back", "ir", "compile", "simulate", "gpu")
 
 
 class _Job:
-    """One adaptation as it goes: what is known so far, and the result at any point."""
+    """One adaptation as it goes: what is known so far, and the result at any point. `flat`: the kernel's text with its
+    headers, where these may change too; the file at `kernel_path` then reads as that text.
+    """
 
-    def __init__(self, kernel_path: str, spec_path: str, options: Options, checks: VerifyOptions, progress: Progress):
+    def __init__(
+        self,
+        kernel_path: str,
+        spec_path: str,
+        options: Options,
+        checks: VerifyOptions,
+        progress: Progress,
+        flat: Flat | None = None,
+    ):
         self.kernel_path, self.spec_path = kernel_path, spec_path
         self.options, self.checks = options, checks
         self.stages = Stages(STAGES, progress)
@@ -46,6 +68,8 @@ class _Job:
         self.text: bytes | None = None
         self.drop_in: DropIn | None = None
         self.derived: tuple[DerivedResult, ...] = ()
+        self.flat = flat
+        self.several: Several | None = None
 
     def run(self) -> None:
         """All stages; returns early where one fails."""
@@ -53,18 +77,32 @@ class _Job:
         self.loaded = loaded
         if loaded is None or loaded.lifted is None or loaded.attention is None or loaded.failed:
             return
-        result = self._transfer(loaded)
+        begun = len(self.stages.done), len(self.diagnostics)
+        for moves in _MOVES:
+            del self.stages.done[begun[0] :], self.diagnostics[begun[1] :]
+            self.lowered, self.text, self.several = None, None, None
+            done = self._changed(loaded, moves)
+            if done is not None:
+                result, lowered, kernel = done
+                if moves != _MOVES[0]:
+                    self.diagnostics.append(make("CB037", loaded.lifted.kernel.origin.span, kernel=kernel.name))
+                self._verify(loaded, result, lowered, kernel)
+                return
+            if not _range_is_why(self.diagnostics[begun[1] :]):
+                return
+
+    def _changed(self, loaded: Loaded, moves: tuple[bool, bool]) -> tuple[TransferResult, Lowered, Kernel] | None:
+        """The adapted text, read back. `moves`: whether the KV loop may begin, and end, at another tile."""
+        result = self._transfer(loaded, moves)
         if result is None:
-            return
+            return None
         lowered = self._lower(loaded, result)
         if lowered is None:
-            return
+            return None
         again = self._read_back(loaded, result, lowered)
-        if again is None:
-            return
-        self._verify(loaded, result, lowered, again)
+        return None if again is None else (result, lowered, again)
 
-    def _transfer(self, loaded: Loaded) -> TransferResult | None:
+    def _transfer(self, loaded: Loaded, moves: tuple[bool, bool]) -> TransferResult | None:
         assert loaded.attention is not None
         with self.stages.run("transfer") as stage:
             result = transfer(
@@ -76,6 +114,7 @@ class _Job:
                 pages=loaded.lifted.anchors.pages is not None,
                 padded=loaded.padded,
                 element_test=bool(loaded.lifted.anchors.mask),
+                moves=moves,
                 rules=self.options.rules,
             )
             self.diagnostics.extend(result.diagnostics)
@@ -92,6 +131,12 @@ class _Job:
             if lowered.text is None or has_error(lowered.diagnostics):
                 stage.fail("an edit has no safe place in the kernel's text")
                 return None
+            if self.flat is not None:
+                self.several = taken_apart(self.flat, lowered.hunks, lowered.text)
+                if self.several is None:
+                    stage.fail("an edit is in no single file")
+                    self.diagnostics.append(make("CB036", loaded.lifted.kernel.origin.span))
+                    return None
             self.lowered = lowered
             self.text = lowered.text
         return lowered
@@ -153,6 +198,18 @@ class _Job:
         return [moved(d, self.loaded.source, self.lowered.hunks) for d in diagnostics]
 
 
+# Skipping tiles is a matter of speed: where it has no place in the text, the mask does what is needed.
+_MOVES = ((True, True), (False, True), (False, False))
+
+
+def _range_is_why(found: list[Diagnostic]) -> bool:
+    """True where the text had no place to begin or end the loop over keys elsewhere."""
+    errors = [d for d in found if d.severity is Severity.ERROR and d.code != "CB026"]
+    return bool(errors) and all(
+        d.data.get("rule") == "kv_range" or "prologue-matches-lo" in str(d.data.get("what")) for d in errors
+    )
+
+
 def _can_walk(anchors: Anchors) -> bool:
     """True when the text has what it takes to walk a list of tiles."""
     return anchors.kv_loop is not None and anchors.kv_loop.walk is not None
@@ -195,15 +252,39 @@ def adapt(
 
     Nothing is written. `text` and `hunks` of the result are for the bytes whose digest is `base_sha256`.
     """
-    job = _Job(kernel_path, spec_path, options or Options(), checks or VerifyOptions(), progress)
+    given = (kernel_path, spec_path, options or Options(), checks or VerifyOptions(), progress)
+    job = _Job(*given)
     job.run()
+    data = job.loaded.data if job.loaded is not None else None
+    job = _in_headers_too(job, given)
     loaded = job.loaded
     if loaded is not None and loaded.attention is not None and job.text is None:
         job.diagnostics.extend(offer(loaded.attention, kernel_path, spec_path, job.diagnostics))
-    data = loaded.data if loaded is not None else None
     if data is not None:
         job.diagnostics.extend(stale(kernel_path, data))
+    if job.several is not None:
+        job.diagnostics += [*shared_headers(job.several), *stale_headers(job.several)]
     return _result(job, data)
+
+
+def _in_headers_too(job: _Job, given: tuple[str, str, Options, VerifyOptions, Progress]) -> _Job:
+    """`job`, or where it found no place for an edit in the kernel's file, the same with its headers open to edits."""
+    loaded = job.loaded
+    if job.text is not None or loaded is None or (loaded.lifted is not None and loaded.attention is None):
+        return job
+    flat = flatten(loaded.source)
+    if flat is None:
+        return job
+    again = _Job(*given, flat)
+    with overlay({given[0]: flat.data}):
+        again.run()
+    again.diagnostics = [located(d, flat) for d in again.diagnostics]
+    return again if _further(again) >= _further(job) else job
+
+
+def _further(job: _Job) -> int:
+    """How far a job came, as a number to compare."""
+    return 2 if job.text is not None else 1 if job.loaded is not None and job.loaded.lifted is not None else 0
 
 
 def _result(job: _Job, data: bytes | None) -> Adaptation:
@@ -216,10 +297,16 @@ def _result(job: _Job, data: bytes | None) -> Adaptation:
         report = report.model_copy(update={"applicability": usable})
     kernel = file_ref(job.kernel_path, data)
     spec = file_ref(job.spec_path, job.loaded.spec_data if job.loaded else None)
-    adapted = _adapted(job, report, data) if job.text is not None and data is not None else None
-    if report is not None and adapted is not None and job.text is not None:
-        report = below_header(report, adapted.count(b"\n") - job.text.count(b"\n"))
+    several = job.several
+    own = several.texts[several.main] if several is not None else job.text
+    if report is not None and several is not None:
+        report = by_line(report, several.after)
+    adapted = _adapted(job, own, report, data) if own is not None and data is not None else None
+    if report is not None and adapted is not None and own is not None:
+        report = below_header(report, adapted.count(b"\n") - own.count(b"\n"))
     encoding = encoding_of(data or b"")
+    files = changed_files(several) if several is not None else ()
+    diff = unified_diff(kernel.name, data, adapted) if data is not None and adapted is not None else ""
     return Adaptation.model_validate(
         {
             "command": "adapt",
@@ -228,13 +315,12 @@ def _result(job: _Job, data: bytes | None) -> Adaptation:
             "exit_code": exit_code(job.diagnostics),
             "level": level,
             "applicability": usable,
-            "hunks": tuple(_hunk(h, job.loaded.source) for h in job.lowered.hunks)
-            if job.lowered and job.loaded
-            else (),
+            "hunks": _hunks(job),
+            "files": files,
             "report": report,
             "text": adapted.decode(encoding) if adapted is not None else None,
             "encoding": encoding,
-            "diff": unified_diff(kernel.name, data, adapted) if data is not None and adapted is not None else "",
+            "diff": diff + "".join(f.diff for f in files),
             "drop_in": job.drop_in.text if job.drop_in is not None else None,
             "derived": job.derived,
             "bindings": dict(job.bindings),
@@ -250,28 +336,20 @@ def _early_level(job: _Job) -> str:
     return "lifted" if job.loaded is not None and job.loaded.lifted is not None else "none"
 
 
-def _adapted(job: _Job, report: Report | None, data: bytes) -> bytes:
+def _hunks(job: _Job) -> tuple[HunkResult, ...]:
+    """The hunks of the kernel's own file."""
+    if job.several is not None:
+        file = job.several.before.files[job.several.main]
+        return tuple(hunk_result(h, file) for h in job.several.hunks.get(job.several.main, ()))
+    return tuple(hunk_result(h, job.loaded.source) for h in job.lowered.hunks) if job.lowered and job.loaded else ()
+
+
+def _adapted(job: _Job, text: bytes, report: Report | None, data: bytes) -> bytes:
     """The adapted bytes with the header before them, in the file's own line ending."""
     assert job.lowered is not None
-    assert job.text is not None
     built = build_lines(job.drop_in, job.options.drop_in) if job.drop_in is not None else []
     called = inputs_lines(job.loaded.lifted.kernel, job.loaded.attention) if job.loaded and job.loaded.attention else []
-    lines = (*job.lowered.header_lines, *called, *built, *report_lines(report))
-    return with_header(job.text, lines, "\r\n" if b"\r\n" in data else "\n")
-
-
-def encoding_of(data: bytes) -> str:
-    """How bytes become the text of a result without loss: UTF-8, or Latin-1 where the file is not UTF-8."""
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8"
-
-
-def _hunk(hunk: Hunk, source: SourceFile) -> HunkResult:
-    span = source.span_of(hunk.start, hunk.end)
-    spec_line = hunk.spec_span.line if hunk.spec_span is not None else None
-    return HunkResult(
-        start=hunk.start, end=hunk.end, line=span.line, old=hunk.old, new=hunk.new, why=hunk.why, spec_line=spec_line
-    )
+    headers = job.several.headers if job.several is not None else []
+    with_it = [f"// cubridge: report changed with it: {', '.join(relative(h, job.kernel_path) for h in headers)}"]
+    lines = (*job.lowered.header_lines, *called, *built, *report_lines(report), *(with_it if headers else ()))
+    return with_header(text, lines, "\r\n" if b"\r\n" in data else "\n")

@@ -12,6 +12,7 @@ from ..ir.evaluate import UnboundName, evaluate
 from ..ir.text_expr import ExprSyntaxError, parse_expr
 from ..lower import Header, parse_header
 from ..results import Report, Verification
+from ..source import overlay
 from ..verify.bindings import Given, bind_kernel
 from ..verify.contracts import extended
 from ..verify.levels import applicability
@@ -20,6 +21,7 @@ from ..verify.stages import Progress, Stages
 from ..verify.subject import Subject, VerifyOptions
 from .common import Loaded, diagnostic_dicts, exit_code, load, without_scales
 from .files import Options, file_ref, stale
+from .several import by_line, flat_of_launcher, located
 
 STAGES = ("parse", "lift", "spec", "ir", "compile", "simulate", "gpu")
 
@@ -49,8 +51,17 @@ def verify_kernel(
     state = _State()
     _run(state, kernel_path, spec_path, options, checks, stages, diagnostics)
     loaded = state.loaded
-    if loaded is not None:
-        diagnostics.extend(stale(kernel_path, loaded.data))
+    data = loaded.data if loaded is not None else None
+    flat = flat_of_launcher(loaded.source) if loaded is not None and loaded.lifted is None else None
+    if flat is not None:  # its kernel is in a header: read as one text
+        state, stages, diagnostics = _State(), Stages(STAGES, progress), []
+        with overlay({kernel_path: flat.data}):
+            _run(state, kernel_path, spec_path, options, checks, stages, diagnostics)
+        diagnostics = [located(d, flat) for d in diagnostics]
+        state.report = by_line(state.report, flat) if state.report is not None else None
+        loaded = state.loaded
+    if data is not None:
+        diagnostics.extend(stale(kernel_path, data))
     failed = any(d.severity is Severity.ERROR for d in diagnostics)
     report = state.report
     level = report.level if report is not None else "lifted" if loaded is not None and loaded.lifted else "none"
@@ -67,7 +78,7 @@ def verify_kernel(
             "applicability": usable,
             "report": report,
             "bindings": dict(state.bindings),
-            "kernel": file_ref(kernel_path, loaded.data if loaded else None),
+            "kernel": file_ref(kernel_path, data),
             "spec": file_ref(spec_path, loaded.spec_data if loaded else None),
             "kernel_name": loaded.lifted.kernel.name if loaded is not None and loaded.lifted is not None else None,
         }

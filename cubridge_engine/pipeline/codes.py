@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..diagnostics.catalogue import E, N, Row, register
+from ..diagnostics.catalogue import E, N, Row, W, register
 
 register(
     {
@@ -69,6 +69,22 @@ register(
             N,
             "the bundled kernel {name} can be changed to compute this spec: cubridge adapt {path} {spec}",
             "Start from it, if this kernel need not be the one.",
+        ),
+        "CB035": Row(
+            W,
+            "{header} changes, and is included by others as well ({others}): what they do changes with it",
+            "Look at them, or write the result to a folder of its own (-o DIR) and leave the shared header as it is.",
+        ),
+        "CB036": Row(
+            E,
+            "the change is in no single file: it goes across the line of an #include",
+            "Nothing was written. Put the part of the kernel that is in both into one file, and try again.",
+        ),
+        "CB037": Row(
+            N,
+            "tiles without an attended key are visited and masked: the text of '{kernel}' has no place to skip them",
+            "The result is right, and slower than it could be. Compute the first tile in a variable before the loop, "
+            "and let the loop and the loads before it use that.",
         ),
         "CB028": Row(
             E,

@@ -57,8 +57,8 @@ def stale(path: str, data: bytes) -> tuple[Diagnostic, ...]:
 
 
 def parse_kernel_file(path: str, data: bytes) -> SourceFile:
-    """Parse, with the headers that it includes by quotes; never raises."""
-    return with_includes(parse(path, data))
+    """Parse, with the headers that it includes by quotes (as an editor holds them); never raises."""
+    return with_includes(parse(path, data), read=lambda header: read_bytes(str(header)))
 
 
 def contract_of(path: str, kernel: Kernel | None) -> tuple[Contract | None, tuple[Diagnostic, ...]]:

@@ -29,7 +29,7 @@ WALLS = frozenset(
         "CB321",
         "CB322",
     )
-) | frozenset(("CB401", "CB402", "CB404", "CB410", "CB411"))
+) | frozenset(("CB401", "CB402", "CB404", "CB410", "CB411", "CB412"))
 
 
 def offer(

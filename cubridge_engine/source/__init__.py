@@ -1,6 +1,7 @@
 """CUDA text to syntax: length-preserving sanitiser, tree-sitter-cuda, spans, includes. Reading never raises."""
 
 from .codes import ROWS
+from .flatten import Flat, flatten
 from .includes import Includes, follow_includes, with_includes
 from .overlay import overlay, read_bytes
 from .parse import LIMIT, parse
@@ -16,6 +17,7 @@ __all__ = [
     "RULES",
     "Blanked",
     "Encoding",
+    "Flat",
     "Function",
     "Include",
     "Includes",
@@ -24,6 +26,7 @@ __all__ = [
     "Rule",
     "SourceFile",
     "TextIndex",
+    "flatten",
     "follow_includes",
     "overlay",
     "parse",

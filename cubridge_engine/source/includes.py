@@ -45,7 +45,7 @@ def follow_includes(
     line of the first include that named them. `read` gives a file's bytes (an editor passes its open buffers).
     """
     deadline = time.monotonic() + budget_s
-    seen = {_key(Path(source.path))}
+    seen = {file_key(Path(source.path))}
     missing: set[str] = set()
     files: list[SourceFile] = []
     notes: list[Diagnostic] = []
@@ -64,9 +64,9 @@ def follow_includes(
                 missing.add(include.target)
                 notes.append(make("CB110", owner.span_of(include.start, include.end), target=include.target))
             continue
-        if _key(found) in seen:
+        if file_key(found) in seen:
             continue
-        seen.add(_key(found))
+        seen.add(file_key(found))
         try:
             data = read(found)
         except OSError as error:
@@ -127,7 +127,8 @@ def _find(owner: SourceFile, target: str, search: Sequence[str]) -> Path | None:
     return None
 
 
-def _key(path: Path) -> str:
+def file_key(path: Path) -> str:
+    """The same for all names of one file."""
     try:
         return str(path.resolve())
     except (OSError, RuntimeError, ValueError):

@@ -14,10 +14,11 @@ _TEXTS: dict[str, bytes] = {}
 
 
 @contextlib.contextmanager
-def overlay(texts: Mapping[str, str]) -> Generator[None, None, None]:
-    """While the body runs, `read_bytes` of these paths gives these texts (UTF-8)."""
+def overlay(texts: Mapping[str, str | bytes]) -> Generator[None, None, None]:
+    """While the body runs, `read_bytes` of these paths gives these texts (UTF-8) or bytes."""
     before = dict(_TEXTS)
-    _TEXTS.update({_key(path): text.encode("utf-8", "surrogatepass") for path, text in texts.items()})
+    given = {path: t if isinstance(t, bytes) else t.encode("utf-8", "surrogatepass") for path, t in texts.items()}
+    _TEXTS.update({_key(path): data for path, data in given.items()})
     try:
         yield
     finally:

@@ -7,8 +7,10 @@ lifting.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..compile import Contract, Parameter, bundled_contracts, contract_beside, read_contract
 from ..diagnostics import Diagnostic
@@ -55,6 +57,16 @@ def _same_kernel(contract: Contract, kernel: Kernel) -> bool:
     given = [p.name for p in kernel.params]
     wanted = [p.name for p in contract.parameters]
     return contract.name == kernel.name and given[: len(wanted)] == wanted
+
+
+def by_member(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` by the names that a contract has: a member of a struct parameter by its own, without the struct's. A
+    name that two structs have is left out.
+    """
+    members = [name for name in values if "." in name]
+    count = Counter(name.rsplit(".", 1)[1] for name in members)
+    short = {name.rsplit(".", 1)[1]: values[name] for name in members if count[name.rsplit(".", 1)[1]] == 1}
+    return {**short, **values}
 
 
 def extended(contract: Contract, kernel: Kernel, operands: Mapping[str, str]) -> Contract:

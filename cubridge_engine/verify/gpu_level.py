@@ -17,6 +17,7 @@ from ..diagnostics import Diagnostic, Severity, make
 from ..results import CaseResult
 from .bindings import tile_arrays
 from .case_result import executed_case
+from .contracts import by_member
 from .grid import LAYOUTS, Case
 from .inputs import canonical_view, to_numpy
 from .instances import AtHeadDim
@@ -168,7 +169,7 @@ def _run_case(
     lse_view = lse[GUARD : GUARD + case.B * case.H * case.Sq].view(case.B, case.H, case.Sq)
     lse_buffer = _Buffer(lse_view, lse, lse.clone())
     tensors |= {"o": out.view, "lse": lse_view}
-    values: dict[str, Any] = {**problem.binding.values, **_operand_bindings(job.contract, problem, prepared)}
+    values: dict[str, Any] = {**by_member(problem.binding.values), **_operand_bindings(job.contract, problem, prepared)}
     # Keys that lie in pages: how many there are is not an extent of the cache.
     sizes = {**sizes_of(tensors), "Sk": case.Sk}
     problems = runner.run(job.contract, instance, tensors, values, sizes)

@@ -21,6 +21,7 @@ from ..diagnostics import Diagnostic, Severity, Span, make
 from ..results import CaseResult, CostResult, SimulatedResult
 from ..simulate import CHECKERS, SCHEDULES, Module, Run, Schedule, load
 from .case_result import executed_case
+from .contracts import by_member
 from .costs import cost_of, largest
 from .grid import Case
 from .instances import AtHeadDim, Instances
@@ -276,7 +277,7 @@ class Launch:
         tensors = tensors_of(problem, self.prepared, contract.alignment_bytes)
         sizes = {**case.sizes, "D": problem.kernel.D, "Dv": problem.kernel.Dv}
         scratch = workspaces_of(contract, sizes)
-        values = {**scratch, **problem.binding.values, **operands_of(contract, problem, self.prepared)}
+        values = {**scratch, **by_member(problem.binding.values), **operands_of(contract, problem, self.prepared)}
         arguments, refused = bind_arguments(contract, tensors, sizes, values)
         if refused:
             return None, tuple(refused)

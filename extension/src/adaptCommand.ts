@@ -1,6 +1,6 @@
 // Adapt: run the job, show the result as a diff, apply it on Accept. A stale result is refused, never merged.
 import * as vscode from "vscode";
-import { type Adaptations, SCHEME } from "./adaptations";
+import { type Adaptation, type Adaptations, otherUri, SCHEME } from "./adaptations";
 import type { ServerManager } from "./client";
 import { dropInTarget, showDropIn, writeDropIn } from "./dropIn";
 import { firstHunk } from "./hunks";
@@ -45,7 +45,7 @@ export class AdaptCommand {
     else await this.refuse(reply, kernel, spec);
   }
 
-  /** Accept: the edits of the adaptation on the very text it was made from. */
+  /** Accept: the edits of the adaptation on the very texts it was made from, in all its files or in none. */
   async accept(uri: vscode.Uri | undefined): Promise<void> {
     const shown = uri?.scheme === SCHEME ? uri : activeAdapted();
     const adaptation = shown && this.adaptations.get(shown);
@@ -54,8 +54,9 @@ export class AdaptCommand {
       return;
     }
     const document = await vscode.workspace.openTextDocument(adaptation.kernel);
-    if (document.getText() !== adaptation.base) {
-      await this.stale(adaptation.kernel, adaptation.spec);
+    const changed = document.getText() !== adaptation.base ? document.uri : await changedOther(adaptation);
+    if (changed) {
+      await this.stale(adaptation.kernel, adaptation.spec, nameOf(changed));
       return;
     }
     if (adaptation.result.applicability === "sketch" && !(await confirmSketch(adaptation.result.level))) return;
@@ -64,6 +65,7 @@ export class AdaptCommand {
     const edit = new vscode.WorkspaceEdit();
     const edits = target ? adaptation.edits.map((one) => ({ ...one, newText: target.rename(one.newText) })) : adaptation.edits;
     edit.set(document.uri, this.server.toEdits(edits));
+    for (const file of adaptation.others) edit.set(vscode.Uri.parse(file.uri), this.server.toEdits(file.edits));
     if (!(await vscode.workspace.applyEdit(edit))) {
       void vscode.window.showErrorMessage(`CuBridge: the editor refused the change of ${nameOf(document.uri)}.`);
       return;
@@ -92,6 +94,10 @@ export class AdaptCommand {
     const adaptation = shown && this.adaptations.get(shown);
     if (!adaptation) {
       void vscode.window.showInformationMessage("CuBridge: there is no adaptation to save in this editor.");
+      return;
+    }
+    if (adaptation.others.length) {
+      await saveInFolder(adaptation);
       return;
     }
     const extension = nameOf(adaptation.kernel).replace(/^.*\./, "");
@@ -125,8 +131,13 @@ export class AdaptCommand {
     const title = `${nameOf(kernel)} ↔ adapted to ${nameOf(spec)} (${level}${proposedBy(reply.result?.proposed?.model)})`;
     const at = new vscode.Position(firstHunk(reply.edits ?? []), 0);
     const options: vscode.TextDocumentShowOptions = { preview: false, selection: new vscode.Range(at, at) };
-    await vscode.commands.executeCommand("vscode.diff", kernel, adapted, title, options);
     const adaptation = this.adaptations.get(adapted);
+    for (const file of adaptation?.others ?? []) {
+      const beside = `${file.name} ↔ adapted to ${nameOf(spec)} (with ${nameOf(kernel)})`;
+      const [now, then] = [vscode.Uri.parse(file.uri), otherUri(file, adapted.query)];
+      await vscode.commands.executeCommand("vscode.diff", now, then, beside, { preview: false, preserveFocus: true });
+    }
+    await vscode.commands.executeCommand("vscode.diff", kernel, adapted, title, options);
     if (!adaptation?.dropIn) return;
     const said = `CuBridge: this kernel is not all: what ${nameOf(spec)} does around it is in ${adaptation.dropIn.name}, which is saved with it.`;
     void vscode.window.showInformationMessage(said, "Open the Drop-in").then((answer) => {
@@ -147,21 +158,67 @@ export class AdaptCommand {
     else if (answer === "Problems") await vscode.commands.executeCommand("workbench.actions.view.problems");
   }
 
-  private async stale(kernel: vscode.Uri, spec: vscode.Uri): Promise<void> {
+  private async stale(kernel: vscode.Uri, spec: vscode.Uri, changed = nameOf(kernel)): Promise<void> {
     const again = "Adapt Again";
     const answer = await vscode.window.showWarningMessage(
-      `CuBridge: ${nameOf(kernel)} changed since it was adapted, so this adaptation is refused.`,
+      `CuBridge: ${changed} changed since it was adapted, so this adaptation is refused.`,
       again,
     );
     if (answer === again) await this.run([{ kernel: kernel.toString(), spec: spec.toString() }]);
   }
 
   private async close(adapted: vscode.Uri): Promise<void> {
-    this.adaptations.remove(adapted);
+    const shown = new Set(this.adaptations.remove(adapted).map((uri) => uri.toString()));
     const tabs = vscode.window.tabGroups.all.flatMap((group) => group.tabs);
     await vscode.window.tabGroups.close(
-      tabs.filter((tab) => tab.input instanceof vscode.TabInputTextDiff && tab.input.modified.toString() === adapted.toString()),
+      tabs.filter((tab) => tab.input instanceof vscode.TabInputTextDiff && shown.has(tab.input.modified.toString())),
     );
+  }
+}
+
+/** The first of the other files that no longer has the text that was adapted. */
+async function changedOther({ others }: Adaptation): Promise<vscode.Uri | undefined> {
+  for (const file of others) {
+    const uri = vscode.Uri.parse(file.uri);
+    if ((await vscode.workspace.openTextDocument(uri)).getText() !== file.base) return uri;
+  }
+  return undefined;
+}
+
+/** All files of an adaptation below a folder, by their names from the nearest folder that holds them; none over another. */
+async function saveInFolder(adaptation: Adaptation): Promise<void> {
+  const [folder] = (await vscode.window.showOpenDialog({
+    canSelectFolders: true,
+    canSelectFiles: false,
+    openLabel: "Save Here",
+    title: "Save Adapted Kernel and Headers In",
+  })) ?? [undefined];
+  if (!folder) return;
+  const dropIn = await dropInTarget(adaptation, vscode.Uri.joinPath(folder, nameOf(adaptation.kernel)));
+  if (dropIn === undefined) return;
+  const ups = adaptation.others.map((file) => file.name.split("/").filter((part) => part === "..").length);
+  const root = vscode.Uri.joinPath(adaptation.kernel, "..", ...Array<string>(Math.max(...ups)).fill("..")).path;
+  const own = dropIn ? dropIn.rename(adaptation.text) : adaptation.text;
+  const texts = [{ uri: adaptation.kernel, text: own }, ...adaptation.others.map((file) => ({ uri: vscode.Uri.parse(file.uri), text: file.text }))];
+  const targets = texts.map(({ uri, text }) => ({ at: vscode.Uri.joinPath(folder, uri.path.slice(root.length)), text }));
+  for (const { at } of targets) {
+    if (await exists(at)) {
+      void vscode.window.showErrorMessage(`CuBridge: ${at.fsPath} exists already; nothing was saved. Choose an empty folder.`);
+      return;
+    }
+  }
+  for (const { at, text } of targets) await vscode.workspace.fs.writeFile(at, new TextEncoder().encode(text));
+  await writeDropIn(adaptation, dropIn);
+  const saved = targets.map(({ at }) => nameOf(at)).join(", ");
+  await tellDropIn(`CuBridge: ${saved} are saved in ${folder.fsPath}; headers that stay as they are were not copied.`, dropIn?.uri);
+}
+
+async function exists(uri: vscode.Uri): Promise<boolean> {
+  try {
+    await vscode.workspace.fs.stat(uri);
+    return true;
+  } catch {
+    return false;
   }
 }
 

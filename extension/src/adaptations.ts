@@ -1,6 +1,6 @@
 // Adapted kernels as read-only virtual documents, one per (kernel, spec), each with what Accept needs to know.
 import * as vscode from "vscode";
-import type { AdaptReply, Edit, EngineResult } from "./protocol";
+import type { AdaptReply, ChangedFile, Edit, EngineResult } from "./protocol";
 
 export const SCHEME = "cubridge-adapted";
 export const DROP_IN_SCHEME = "cubridge-drop-in";
@@ -15,6 +15,8 @@ export interface Adaptation {
   result: EngineResult;
   /** The Python file around the kernel, where there is one. */
   dropIn: { name: string; text: string } | null;
+  /** Further files that change with the kernel. */
+  others: ChangedFile[];
 }
 
 export class Adaptations implements vscode.TextDocumentContentProvider, vscode.Disposable {
@@ -27,7 +29,8 @@ export class Adaptations implements vscode.TextDocumentContentProvider, vscode.D
       const owner = [...this.kept.values()].find((item) => dropInUri(item)?.toString() === uri.toString());
       return owner?.dropIn?.text ?? "# This adaptation was accepted or discarded.\n";
     }
-    return this.kept.get(uri.toString())?.text ?? "This adaptation was accepted or discarded.\n";
+    const other = this.get(uri)?.others.find((file) => otherUri(file, uri.query).toString() === uri.toString());
+    return other?.text ?? this.kept.get(uri.toString())?.text ?? "This adaptation was accepted or discarded.\n";
   }
 
   /** Keeps the adaptation of `reply` under its virtual document's URI; null when the reply carries none. */
@@ -39,9 +42,9 @@ export class Adaptations implements vscode.TextDocumentContentProvider, vscode.D
     const uri = adaptedUri(kernel, spec);
     const made = reply.result.drop_in;
     const dropIn = made && reply.drop_in_name ? { name: reply.drop_in_name, text: made } : null;
-    const adaptation = { kernel, spec, base, text, edits: reply.edits, result: reply.result, dropIn };
+    const adaptation = { kernel, spec, base, text, edits: reply.edits, result: reply.result, dropIn, others: reply.files ?? [] };
     this.kept.set(uri.toString(), adaptation);
-    this.changed.fire(uri);
+    for (const one of shownUris(uri, adaptation)) this.changed.fire(one);
     const beside = dropInUri(adaptation);
     if (beside) this.changed.fire(beside);
     this.mark();
@@ -52,13 +55,27 @@ export class Adaptations implements vscode.TextDocumentContentProvider, vscode.D
     return this.get(adaptedUri(kernel, spec));
   }
 
+  /** The adaptation shown at `uri`, which may be that of another file that changes with the kernel. */
   get(uri: vscode.Uri): Adaptation | undefined {
-    return this.kept.get(uri.toString());
+    const key = this.keyOf(uri);
+    return key === undefined ? undefined : this.kept.get(key);
   }
 
-  remove(uri: vscode.Uri): void {
-    this.kept.delete(uri.toString());
+  /** Forgets the adaptation shown at `uri`; the URIs of all its documents. */
+  remove(uri: vscode.Uri): vscode.Uri[] {
+    const key = this.keyOf(uri);
+    const adaptation = key === undefined ? undefined : this.kept.get(key);
+    if (key === undefined || !adaptation) return [uri];
+    this.kept.delete(key);
     this.mark();
+    return shownUris(vscode.Uri.parse(key), adaptation);
+  }
+
+  private keyOf(uri: vscode.Uri): string | undefined {
+    const wanted = uri.toString();
+    if (this.kept.has(wanted)) return wanted;
+    const owner = [...this.kept].find(([key, item]) => shownUris(vscode.Uri.parse(key), item).some((one) => one.toString() === wanted));
+    return owner?.[0];
   }
 
   /** Which of them have a drop-in: the button of the diff shows only there. */
@@ -73,6 +90,15 @@ export class Adaptations implements vscode.TextDocumentContentProvider, vscode.D
 }
 
 const adaptedUri = (kernel: vscode.Uri, spec: vscode.Uri): vscode.Uri => kernel.with({ scheme: SCHEME, query: spec.path });
+
+/** The adapted text of another file that changes with the kernel; `query` is that of the kernel's own. */
+export const otherUri = (file: Pick<ChangedFile, "uri">, query: string): vscode.Uri =>
+  vscode.Uri.parse(file.uri).with({ scheme: SCHEME, query });
+
+const shownUris = (kernel: vscode.Uri, { others }: Adaptation): vscode.Uri[] => [
+  kernel,
+  ...others.map((file) => otherUri(file, kernel.query)),
+];
 
 /** The drop-in as a read-only document beside the kernel. */
 export function dropInUri({ kernel, spec, dropIn }: Pick<Adaptation, "kernel" | "spec" | "dropIn">): vscode.Uri | null {

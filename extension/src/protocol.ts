@@ -168,9 +168,19 @@ export interface Edit {
   newText: string;
 }
 
+/** A further file that changes with the kernel: `base` is the text that was adapted, `name` is from the kernel's folder. */
+export interface ChangedFile {
+  uri: string;
+  name: string;
+  base: string;
+  text: string;
+  edits: Edit[];
+}
+
 export interface AdaptReply extends JobReply {
   delivered: "reply" | "edit" | "file" | "nothing";
   edits?: Edit[];
+  files?: ChangedFile[];
   /** Name of the drop-in's file, as the header of the adapted kernel says it; "" when there is none. */
   drop_in_name?: string;
 }

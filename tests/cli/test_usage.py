@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cubridge_engine.cli import doctor
-from cubridge_engine.cli.adapt import check_target, write_atomically
 from cubridge_engine.cli.arguments import BadArgument, archs_of, bindings_of
 from cubridge_engine.cli.main import COMMANDS
+from cubridge_engine.cli.written import check_target, write_atomically
 
 
 @pytest.mark.parametrize("argv", [[], ["nothing"], ["adapt"], ["adapt", "a.cu"], ["lift", "a.cu", "--format", "sarif"]])

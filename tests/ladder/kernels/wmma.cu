@@ -6,7 +6,7 @@
 using namespace nvcuda;
 
 constexpr int kRows = 64, kKeys = 32, kDim = 64, kWarps = 4;
-constexpr int kPitch = kDim + 8, kScorePitch = kKeys + 4, kOutPitch = kDim + 4;
+constexpr int kPitch = kDim + 8, kScorePitch = kKeys, kOutPitch = kDim;
 
 __global__ void __launch_bounds__(kWarps * 32)
     attend_wmma(const half* __restrict__ q, const half* __restrict__ k, const half* __restrict__ v,
