@@ -2,8 +2,8 @@
 
 ``python -m bench.examples --out bench/results/examples_cpu.json`` prints the table as Markdown and writes the record:
 device, versions, commit, and per pair the level, the problems run, the worst row error per element type, registers and
-spills. On a machine with a GPU the pairs go to level ``gpu``. Timings in the record are of this run on this machine
-and are no claim.
+spills. On a machine with a GPU the pairs go to level ``gpu``; ``--specs bench/specs`` takes the
+benchmark's variants. Timings in the record are of this run on this machine and are no claim.
 """
 
 from __future__ import annotations
@@ -121,18 +121,20 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", nargs="*", help="names of examples")
+    parser.add_argument("--specs", type=Path, default=ROOT / "examples", help="the folder of specs")
+    parser.add_argument("--only", nargs="*", help="names of specs")
     parser.add_argument("--kernels", nargs="*", default=list(KERNELS))
     parser.add_argument("--timeout", type=float, default=300.0)
     parser.add_argument("--jobs", type=int, default=1, help="pairs side by side")
     parser.add_argument("--no-simulator", action="store_true", help="go from compiling to the GPU at once")
     args = parser.parse_args()
-    examples = sorted(p for p in (ROOT / "examples").glob("*.py") if not args.only or p.stem in args.only)
+    examples = sorted(p for p in args.specs.resolve().glob("*.py") if not args.only or p.stem in args.only)
     kernels = tuple(args.kernels)
     table = run(examples, kernels, {"use_simulator": not args.no_simulator}, args.timeout, args.jobs)
     print(markdown(table, kernels))
     record = {
-        "what": "level reached by `cubridge adapt` for every example on every expert kernel",
+        "what": "level reached by `cubridge adapt` for every spec of a folder on every kernel named",
+        "specs": args.specs.name,
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),

@@ -170,7 +170,8 @@ class SoftmaxSite:
     """The online softmax in the text: everything that goes, or changes, when the weights are no softmax.
 
     `corrections` are the names that take ``exp(m_old - m_new)``, where they are assigned; `sums` the elements of P that
-    row sums add; `lse` the stores of the log-sum-exp; `body` the kernel's body.
+    row sums add; `lse` the stores of the log-sum-exp; `body` the kernel's body. A place may be in a function that the
+    kernel calls. `again` are the statements that do a tile again whose maximum has grown, and correct for it.
     """
 
     weights: tuple[WeightSite, ...]
@@ -178,6 +179,7 @@ class SoftmaxSite:
     sums: tuple[Span, ...]
     lse: tuple[Span, ...]
     body: Span
+    again: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +299,7 @@ class Anchors:
     )
     setup_indent: str = "  "
     setup_names: Names = Names()
-    softmax: SoftmaxSite | None = None  # None: a step of it is not in the kernel's own body
+    softmax: SoftmaxSite | None = None  # None: a step of it was not found
     pages: PageSite | None = None  # None: how rows of K and V are addressed was not found
     carrier: CarrierSite | None = None  # None: the sites are in the kernel's own body, where parameters are in scope
     typed_carrier: CarrierSite | None = None  # the same for members of a type that a template parameter names

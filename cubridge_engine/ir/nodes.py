@@ -32,6 +32,12 @@ class Origin:
     provenance: str = "syntax"  # syntax | observed | rule | model | user
     callee: Span | None = None  # the line inside the device function that was inlined, if any
     also: tuple[Span, ...] = ()  # further statements that compute what the node stores
+    where: Span | None = None  # the innermost statement, or the phase that inline PTX is for, if not `span`
+
+    @property
+    def shown(self) -> Span | None:
+        """The line to show a reader."""
+        return self.where or self.span
 
 
 NOWHERE = Origin()

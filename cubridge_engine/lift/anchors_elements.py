@@ -8,7 +8,7 @@ from typing import Any
 from . import addresses, shared_tiles
 from .addresses import Ints
 from .scope_names import row_value
-from .shape_types import Tile
+from .shape_types import Tile, same_tile
 from .spelling import enclosed, over_elements, spell
 from .state import Emission
 from .syntax import Syn
@@ -58,6 +58,16 @@ class ElementTexts:
         if column is None and kv0 is not None and columns:
             column = self._spelled(key, columns, kv0, every, [t.c for t, _ in every or ()])
         return row, column
+
+    def texts_over(self, key: tuple[int, int], every: Places) -> tuple[str | None, str | None]:
+        """The same for loops of our own, by the subscripts alone that `every` has."""
+        kv0 = self.e.body_kv0
+        row = self._spelled(
+            key, [row_value(self.e, every[0][0].i)], self.e.problem.q_row0, every, [t.i for t, _ in every]
+        )
+        if kv0 is None:
+            return row, None
+        return row, self._spelled(key, [kv0], kv0, every, [t.c for t, _ in every])
 
     def _text_of(self, key: tuple[int, int] | None, wanted: list[Value], inner: Syn | None) -> str | None:
         m = self.e.machine
@@ -121,13 +131,16 @@ class ElementTexts:
 
     def elements_at(self, event: Any, obj: Any) -> list[Tile]:
         """The first element (that of `event`) and the second that the statement of `event` works on."""
-        later = [
-            x
+        first = self.tile_of(event, obj)
+        if first is None:
+            return []
+        later = (
+            self.tile_of(x, obj)  # None while a sum is not complete
             for x in addresses.events_of(self.e.machine.trace.items)
             if isinstance(x, Assign | MemoryStore) and x.place == event.place and x.order > event.order
-        ]
-        found = [self.tile_of(x, obj) for x in (event, *later[:1])]
-        return [t for t in found if t is not None]
+        )
+        second = next((t for t in later if t is not None and not same_tile(t, first)), None)
+        return [first] if second is None else [first, second]
 
     def tile_of(self, event: Any, obj: Any) -> Tile | None:
         """The element that an assignment, or a store to a tile in shared memory, writes."""

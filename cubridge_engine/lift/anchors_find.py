@@ -22,7 +22,9 @@ from ..ir.anchors import (
 from ..ir.expr import Var
 from ..ir.nodes import Kernel, LaneReduce, Score
 from . import anchors_fused, anchors_softmax, interface_sites, tree, units
+from .anchors_made import made_nest
 from .anchors_masks import MaskFinder
+from .bodies import all_bodies, body_around, innermost
 from .page_site import page_site
 from .scope_names import names_at, variable_with
 from .select import Chosen
@@ -35,6 +37,7 @@ from .values import Node, Value
 from .walk_site import walk_site
 
 _ASSIGN = frozenset({"assignment_expression"})
+_DIVISIONS = frozenset({"binary_expression", "call_expression"})
 _NEST_STATEMENTS = frozenset({"declaration"})
 
 
@@ -72,9 +75,11 @@ class Finder(MaskFinder):
         if masks and in_shared:  # others than the threads that stored the scores may mask them
             site = anchors_fused.before_mask(self, masks[0])
             return (site,) if site is not None else ()
+        following = tree.after(self.loop_body, statement)
+        if nest is None and following is not None:
+            nest = made_nest(self, statement, following)
         if nest is None:
             return ()
-        following = tree.after(self.loop_body, statement)
         offset = (
             tree.leading_offset(self.source, statement.end, following.start)
             if following is not None
@@ -227,37 +232,48 @@ class Finder(MaskFinder):
 
     def epilogue(self) -> EpilogueSite | None:
         """The expression 1 / l and the LSE's value."""
-        if self.loop is None:
-            return None
-        inverse: Syn | None = None
-        for node in tree.find(
-            self.body, frozenset({"binary_expression", "call_expression"}), self.loop.end, self.body.end
-        ):
-            value = look(self.e.machine.noted.get((node.start, node.end)))
-            if isinstance(value, Node) and value.op == "div" and self._is_total(value.args[1]):
-                inverse = node
-                break
+        inverse = self._inverse()
         guarded = False
         if inverse is not None:
-            path = [
-                n for n in tree.path_to(self.body, (inverse.start, inverse.end)) if n.type == "conditional_expression"
-            ]
+            at = (inverse.start, inverse.end)
+            path = [n for n in tree.path_to(self.home(at), at) if n.type == "conditional_expression"]
             if path:
                 inverse, guarded = path[-1], True
         stored = next((data[1] for kind, data in self.e.sites if kind == "store_lse"), None)
         lse: Syn | None = None
-        if stored is not None and stored.place.callee is None:
-            assignment = next(iter(tree.find(self.body, _ASSIGN, *stored.place.site)), None)
+        if stored is not None:
+            place = innermost(stored.place)
+            assignment = next(iter(tree.find(self.home(place), _ASSIGN, *place)), None)
             lse = assignment.get("right") if assignment is not None else None
         if inverse is None and lse is None:
             return None
-        at = self._enclosing_statement(inverse or lse)
+        enclosing = self._enclosing_statement(inverse or lse)
         return EpilogueSite(
             self.span(inverse) if inverse else None,
             guarded,
             self.span(lse) if lse else None,
-            names_at(self.e, self.kernel, at),
+            names_at(self.e, self.kernel, enclosing),
         )
+
+    def _inverse(self) -> Syn | None:
+        """The division by the row sum: behind the loop, or in a function that the kernel calls."""
+        body = self.main_body()
+        behind = self.loop.end if self.loop is not None else body.end
+        places = [(body, behind), *((b, b.start) for b in all_bodies(self.e) if b.start != body.start)]
+        for root, start in places:
+            for node in tree.find(root, _DIVISIONS, start, root.end):
+                value = look(self.e.machine.noted.get((node.start, node.end)))
+                if isinstance(value, Node) and value.op == "div" and self._is_total(value.args[1]):
+                    return node
+        return None
+
+    def main_body(self) -> Syn:
+        """The kernel's own body."""
+        return self.body
+
+    def home(self, at: tuple[int, int]) -> Syn:
+        """The body of the function that a place is in: the kernel's, or that of one it calls."""
+        return body_around(self.e, at) or self.main_body()
 
     def _is_total(self, value: Value) -> bool:
         node = look(value)

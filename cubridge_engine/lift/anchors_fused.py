@@ -25,11 +25,14 @@ def score_site(f: Any, statement: Syn, *, untested: bool = False) -> ScoreSite |
     when the score is masked in the statement that computes it. `untested`: the text masks no score itself.
     """
     event = _last_of_first(f.e, statement) if untested else _finished(f.e, statement)
-    if event is None or event.place.callee is not None:
+    at = event.place.site if event is not None else None
+    if event is None and untested:
+        event, at = _ending_with_keys(f, statement)
+    if event is None or at is None or event.place.callee is not None:
         return None
-    block, inner = _block_of(statement, event.place.site)
+    block, inner = _block_of(statement, at)
     following = tree.after(block, inner) if block is not None and inner is not None else None
-    assignment = next(iter(tree.find(f.body, frozenset({"assignment_expression"}), *event.place.site)), None)
+    assignment = next(iter(tree.find(f.body, frozenset({"assignment_expression"}), *at)), None)
     left = assignment.get("left") if assignment is not None else None
     tile = f.e.shapes.info(event.version)
     if inner is None or following is None or not isinstance(tile, Tile):
@@ -42,7 +45,8 @@ def score_site(f: Any, statement: Syn, *, untested: bool = False) -> ScoreSite |
     offset = tree.leading_offset(f.source, inner.end, following.start)
     nest = ElementNest((), (), element, row, col)
     names = names_at(f.e, f.kernel, key, tile.i)
-    return ScoreSite(offset, tree.indent_at(f.source, inner.start), nest, names, f.unit_text(), f.span(inner))
+    indent = tree.indent_at(f.source, inner.start)
+    return ScoreSite(offset, indent, nest, names, f.unit_text(), f.span(inner))
 
 
 def before_mask(f: Any, mask: MaskSite) -> ScoreSite | None:
@@ -176,6 +180,32 @@ def _last_of_first(e: Any, statement: Syn) -> Assign | None:
         if first is None or same_tile(first, tile):
             found, first = event, tile
     return found
+
+
+def _ending_with_keys(f: Any, statement: Syn) -> tuple[Assign | None, tuple[int, int] | None]:
+    """The first score that a loop which ends with the keys sets, and the last statement that sets it: what a trip of
+    such a loop writes is known at its end (`tails.py`), so that the place is looked for in the text.
+    """
+    for event in addresses.events_of(f.e.machine.trace.items):
+        inside = statement.start <= event.place.site[0] and event.place.site[1] <= statement.end
+        if not isinstance(event, Assign) or not inside or not event.cells.dims or event.place.callee is not None:
+            continue
+        value, tile = _bare(event.value), f.e.shapes.info(event.version)
+        if not isinstance(tile, Tile) or tile.axis != "j" or not isinstance(value, Node):
+            continue
+        if value.uid not in f.e.machine.unset:
+            continue
+        named = [n for n in statement.walk() if n.type == "assignment_expression" and _base(n) == event.cells.name]
+        return (event, (named[-1].start, named[-1].end)) if named else (None, None)
+    return None, None
+
+
+def _base(assignment: Syn) -> str:
+    """The name of what is assigned to: ``s`` of ``s[j] = x``."""
+    left = assignment.get("left")
+    while left is not None and left.type == "subscript_expression":
+        left = left.get("argument")
+    return left.text if left is not None and left.type == "identifier" else ""
 
 
 def _bare(value: Value) -> Value:

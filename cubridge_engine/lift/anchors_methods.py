@@ -13,6 +13,7 @@ from ..ir.anchors import CarrierSite, ElementNest, LoopSite, MaskSite, Names, Sc
 from ..ir.nodes import Kernel
 from . import structs, tree
 from .anchors_find import Finder
+from .bodies import body_around
 from .scope_names import names_at
 from .select import Chosen
 from .shape_types import Tile
@@ -44,7 +45,7 @@ class MethodFinder(Finder):
         super().__init__(e, chosen, definition, kernel)
         self.kernel_body = self.body
         first = next((data[1] for kind, data in e.sites if kind == "mask"), None)
-        found = _body_around(e, _inner(first).place.site) if first is not None else None
+        found = body_around(e, _inner(first).place.site) if first is not None else None
         if found is not None:
             self.body = self.loop_body = found
 
@@ -75,6 +76,10 @@ class MethodFinder(Finder):
         inside = _declared_before(self.source.data, statement, at)
         return (ScoreSite(offset, indent, masks[0].nest, names, unit, self.span(statement), inside),)
 
+    def main_body(self) -> Syn:
+        """The kernel's own body."""
+        return self.kernel_body
+
     # ---- states
 
     def state_at(self, event: Any) -> tuple[int, int] | None:
@@ -83,7 +88,7 @@ class MethodFinder(Finder):
 
     def around(self, at: tuple[int, int]) -> Syn:
         """The method's body."""
-        return _body_around(self.e, at) or self.kernel_body
+        return body_around(self.e, at) or self.kernel_body
 
     # ---- the range
 
@@ -205,14 +210,6 @@ def _declared_before(data: bytes, statement: Syn, at: tuple[int, int]) -> tuple[
         return ()
     found = [k for k in block.kids if k.type == "declaration" and k.end <= loop.start]
     return tuple(" ".join(data[k.start : k.end].decode("utf-8", "replace").split()) for k in found)
-
-
-def _body_around(e: Emission, at: tuple[int, int]) -> Syn | None:
-    """The body of the function or method that contains a byte range."""
-    bodies = [x.body for made in e.machine.struct_types.values() for listed in made.methods.values() for x in listed]
-    bodies += [d.body for listed in e.machine.functions.values() for d in listed if d.at is None]
-    around = [b for b in bodies if b.start <= at[0] and at[1] <= b.end]
-    return min(around, key=lambda b: b.end - b.start, default=None)
 
 
 def _made_by(body: Syn) -> Syn | None:

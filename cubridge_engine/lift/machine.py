@@ -252,10 +252,12 @@ class Machine:
         """Where execution is: the call in the kernel's body, and the statement inside the callee."""
         here = syn or self.statement
         at = (here.start, here.end) if here else (0, 0)
-        outer = next((f.call for f in self.frames if f.call is not None), None)
-        if outer is None:
+        calls = [(f.call.start, f.call.end) for f in self.frames if f.call is not None]
+        if not calls:
             return Place(at)
-        return Place((outer.start, outer.end), at)
+        # What inline PTX is for, the phase says: a call in the body, or in the method that is the body.
+        wrapped = here is not None and any(s.type == "gnu_asm_expression" for s in (here, *here.kids))
+        return Place(calls[0], at, calls[min(int(self.deep), len(calls) - 1)] if wrapped else at)
 
     def next_order(self) -> int:
         """A new position in program order."""

@@ -22,7 +22,7 @@ from .problem import Problem
 from .stepwise import Axis, solve, stepwise
 from .values import Coefficient, Monomial, Node, Poly, Store, Value, non_negative
 from .walking import walk
-from .whole_numbers import whole_all
+from .whole_numbers import scaled_all, whole_all
 
 
 class NotExpressible(Exception):
@@ -136,6 +136,10 @@ class Writer:
         integers = whole_all(self.store, values)
         if integers is not None:
             return Call("float", (self._integer(integers, frame),))
+        scaled = scaled_all(self.store, values)
+        if scaled is not None:
+            position = Call("float", (self._integer(scaled[0], frame),))
+            return self._operation("mul", (position, self.expr(scaled[1], frame)))
         if all(isinstance(v, float) for v in values):
             if all(v == first or (v != v and first != first) for v in values):
                 assert isinstance(first, float)

@@ -35,6 +35,7 @@ class Rotation:
     behind: list[Value] = field(default_factory=list[Value])  # the same of the copy behind the loop
     anew: bool = False  # the first trip starts the accumulator anew
     votes: list[Node] = field(default_factory=list[Node])
+    again: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # the statements that votes decide
     taken: bool = True  # what a vote of a warp decides
     loop: Loop | None = None
 

@@ -95,7 +95,8 @@ class Emission:
         """The origin of an operation recorded at `place`, made of the assignments or stores `events`."""
         span = self.source.span_of(*place.site)
         callee = self.source.span_of(*place.callee) if place.callee else None
-        return Origin(span, "syntax", callee, computed_at(self, events, place))
+        where = self.source.span_of(*place.where) if place.where else span
+        return Origin(span, "syntax", callee, computed_at(self, events, place), where)
 
     def emit(self, op: Op) -> None:
         """Append an operation at the present point."""

@@ -156,6 +156,7 @@ def _if(m: Machine, syn: Syn, scope: Scope, rest: list[Syn] | None = None) -> Si
         return execute_all(m, rest, scope) if rest else None
     if m.rotation is not None and isinstance(condition, Node) and condition.op == "vote":
         m.rotation.votes.append(condition)  # either way leaves the same, which `weighing` checks
+        m.rotation.again.add((syn.start, syn.end))
         condition = m.rotation.taken
     then = syn.get("consequence")
     alternative = syn.get("alternative")

@@ -11,11 +11,12 @@ from .values import Cells, Node, Ptr, Value
 @dataclass(frozen=True, slots=True)
 class Place:
     """Byte ranges of an event: `site` in the kernel's own body, `callee` inside the inlined function (None in the
-    body itself).
+    body itself). `where` is the place to show: as `callee`, but for inline PTX the call in the kernel's phase.
     """
 
     site: tuple[int, int]
     callee: tuple[int, int] | None = None
+    where: tuple[int, int] | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

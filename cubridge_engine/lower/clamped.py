@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.anchors import MaskSite
-from ..ir.expr import Expr, I, J, Read, Var, call, free_vars, rebuild
+from ..ir.expr import Expr, I, J, Read, Var, call, free_vars, rebuild, walk
 from .context import Job
 from .cuda_expr import Scope, print_cuda, varies
+from .fast_math import is_hopper
 
 _LAST: dict[Expr, Expr] = {I: call("min", I, Var("Sq") - 1), J: call("min", J, Var("Sk") - 1)}
 
 
-def clamp(expr: Expr) -> Expr | None:
-    """`expr` with every varying read inside its tensor; None where one reads at more than a row or a column: at both,
-    the address of two clamped indices is not read back.
+def clamp(expr: Expr, *, both: bool = False) -> Expr | None:
+    """`expr` with every varying read inside its tensor; None where an index is more than a row or a column, or one
+    reads at both and `both` is False.
     """
     possible = True
 
@@ -28,16 +29,34 @@ def clamp(expr: Expr) -> Expr | None:
         if not isinstance(e, Read) or not varies(e):
             return rebuild(e, inside)
         plain = all(index in _LAST or not free_vars(index) & {"i", "j"} for index in e.index)
-        possible = possible and plain and len(free_vars(e) & {"i", "j"}) == 1
+        possible = possible and plain and (both or len(free_vars(e) & {"i", "j"}) == 1)
         return Read(e.tensor, tuple(_LAST.get(index, index) for index in e.index))
 
     found = inside(expr)
     return found if possible else None
 
 
-def read_before(job: Job, keep: Expr, scope: Scope) -> tuple[Expr, list[str], dict[str, str]]:
+def clamped_score(job: Job, value: Expr) -> Expr | None:
+    """`value` with its reads inside their tensors, to be issued together, where wgmma runs while they are under way.
+    Elsewhere None: the registers that hold many reads at once are wanted for the products.
+    """
+    return clamp(value, both=True) if is_hopper(job.source.data) else None
+
+
+def any_key(job: Job, expr: Expr, scope: Scope) -> str:
+    """The test that there is a last column to read, where `expr` reads at a column and the kernel looks at one tile
+    even without keys; empty where no test is needed.
+    """
+    loop = job.anchors.kv_loop
+    if loop is None or not loop.counts_keys:
+        return ""
+    columns = [e for e in walk(expr) if isinstance(e, Read) and "j" in free_vars(e)]
+    return f"{print_cuda(Var('Sk'), scope)} > 0" if columns else ""
+
+
+def read_before(job: Job, keep: Expr, scope: Scope, *, guarded: bool = False) -> tuple[Expr, list[str], dict[str, str]]:
     """`keep` over names of its varying reads, the declarations of these, and how they are spelled. Nothing changes
-    where an index is more than a row or a column.
+    where an index is more than a row or a column. `guarded`: they stand where there are keys.
     """
     if clamp(keep) is None:
         return keep, [], {}
@@ -50,7 +69,7 @@ def read_before(job: Job, keep: Expr, scope: Scope) -> tuple[Expr, list[str], di
             return rebuild(e, named)
         if e not in made:
             made[e] = job.scopes.hoisted.maker.make(_wanted(e))
-            lines.append(_declaration(job, e, made[e], scope))
+            lines.append(_declaration(job, e, made[e], scope, guarded))
             names[made[e]] = made[e]
             job.scopes.hoisted_types[made[e]] = job.scopes.types.get(e.tensor, "float")
         return Var(made[e])
@@ -58,17 +77,15 @@ def read_before(job: Job, keep: Expr, scope: Scope) -> tuple[Expr, list[str], di
     return named(keep), lines, names
 
 
-def _declaration(job: Job, read: Read, name: str, scope: Scope) -> str:
+def _declaration(job: Job, read: Read, name: str, scope: Scope, guarded: bool) -> str:
     kind = job.scopes.types.get(read.tensor, "float")
     wide = job.scopes.operands[read.tensor].dtype == "int64"  # identifiers may need all their bits
     inside = clamp(read)
     assert inside is not None
     text = print_cuda(inside, replace(scope, inside=True, wide=wide))
-    loop = job.anchors.kv_loop
-    if loop is not None and loop.counts_keys and "j" in free_vars(read):
-        # The kernel looks at one tile where there are no keys: there is no last column then.
-        any_key = f"{print_cuda(Var('Sk'), scope)} > 0"
-        text = f"{any_key} && {text}" if kind == "bool" else f"{any_key} ? {text} : 0"
+    test = "" if guarded else any_key(job, read, scope)
+    if test:
+        text = f"{test} && {text}" if kind == "bool" else f"{test} ? {text} : 0"
     return f"const {'long long' if wide else kind} {name} = {text};"
 
 

@@ -53,6 +53,11 @@ register(
             "give the kernel the number of heads, and form its addresses from `batch = bh / heads` and "
             "`head = bh % heads`",
         ),
+        "CB412": Row(
+            E,
+            "rule `{rule}` changes {function}, which kernel {other} of the same file calls too",
+            "give kernel {kernel} a copy of {function} under another name, or adapt a file with this kernel alone",
+        ),
         "CB408": Row(
             E,
             "the new parameter {name} has the name of something else in the kernel's file",

@@ -23,6 +23,7 @@ _SUM = 60  # precedence of + and -
 # Operators that a conversion to float goes through: of the rest, an int operand stays an int.
 _FLOATED = frozenset({"min", "max", "abs", "neg"})
 _OVER_FLOATS = frozenset({"add", "sub", "mul", "div", "min", "max", "exp", "exp2", "tanh", "sigmoid", "where"})
+_EXPONENTIALS = frozenset({"exp", "exp2"})
 Term = tuple[int, str]  # a factor and a text
 
 
@@ -50,11 +51,32 @@ class Distances:
             return expr
         if expr.op == "float":
             return self._floated(expr.args[0]) or expr
+        if expr.op in _EXPONENTIALS and (scaled := self._scaled(expr.args[0])) is not None:
+            return Call(expr.op, (scaled,))
         if expr.op not in _OVER_FLOATS or self._type(expr) != "float":
             return expr
         first = 1 if expr.op == "where" else 0
         args = [a if n < first else self._operand(a) for n, a in enumerate(expr.args)]
         return Call(expr.op, tuple(args))
+
+    def _scaled(self, expr: Expr) -> Expr | None:
+        """A distance times what is the same for the whole CTA: ``decay + (offset) * factor``, one FMA an element."""
+        if not isinstance(expr, Call) or expr.op != "mul":
+            return None
+        for position, factor in (expr.args, expr.args[::-1]):
+            inner = position.args[0] if isinstance(position, Call) and position.op == "float" else position
+            if not isinstance(factor, Var) or free_vars(factor) & {"s", "i", "j"} or self._type(inner) != "int":
+                continue
+            floated = self._floated(inner)
+            if not isinstance(floated, Call) or not isinstance(floated.args[0], Var):
+                return None
+            base = floated.args[0].name
+            line = f"= {base} * {print_cuda(factor, self.scope, 70)};"
+            name = self.make("decay")
+            self.lines.append(f"const float {name} {line}")
+            self.names[name], self.types[name] = name, "float"
+            return Call(floated.op, (Var(name), floated.args[1] * factor))
+        return None
 
     def _operand(self, arg: Expr) -> Expr:
         if self._type(arg) == "int":

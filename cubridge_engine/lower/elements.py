@@ -14,8 +14,9 @@ from ..ir.nodes import Mask
 from ..ir.text_expr import print_expr
 from ..transfer.model import MaskEdit, ScoreEdit, Step
 from ..transfer.semantics import walk_ops
+from .blocks import column_bounds
 from .branchless import joined_without_branch, wants_no_branch
-from .clamped import read_before, starts_a_line
+from .clamped import any_key, clamped_score, read_before, starts_a_line
 from .context import Job
 from .cuda_expr import Scope, float_literal, print_cuda
 from .distances import Distances
@@ -62,17 +63,21 @@ def _score_hunk(
         value = distances.rewrite(value)
         extra |= distances.names
         job.scopes.hoisted_types.update(distances.types)
-        lines = _score_lines(job, site, value, extra, fast.functions)
-        text += _paragraph(job, site, lines, f"{edit.name} = {_formula(edit.natural)}", distances.lines)
+        inside = clamped_score(job, value)
+        test = any_key(job, inside, scope) if inside is not None else ""
+        lines = _score_lines(job, site, inside or value, extra, fast.functions, everywhere=inside is not None)
+        text += _paragraph(job, site, lines, f"{edit.name} = {_formula(edit.natural)}", distances.lines, test)
     if always:
         extra = {}
         fails = _negated(conjoin(always))
-        test = hoist_reads(fails, job.scopes, extra)
-        test, reads, names = read_before(job, test, nest_scope(job, site.nest, site.names, extra))
-        condition = print_cuda(test, nest_scope(job, site.nest, site.names, {**extra, **names}))
+        value = hoist_reads(fails, job.scopes, extra)
+        scope = nest_scope(job, site.nest, site.names, extra)
+        value, reads, names = read_before(job, value, scope, guarded=True)
+        test = any_key(job, fails, scope) if reads else ""
+        condition = print_cuda(value, nest_scope(job, site.nest, site.names, {**extra, **names}))
         lines = [*reads, *_guarded(job, condition, f"{site.nest.element} = {_fill_text(job)};")]
         what = "P = 0" if job.weighted else "S = -inf"
-        text += _paragraph(job, site, lines, f"{what} where {print_expr(fails)}")
+        text += _paragraph(job, site, lines, f"{what} where {print_expr(fails)}", (), test)
     needed = "".join(f"{site.indent}{line}{job.style.newline}" for line in _used(site.declarations, [text]))
     return job.hunk(site.offset, site.offset, needed + text, step)
 
@@ -92,18 +97,26 @@ def _closes_at_end(text: str) -> bool:
     return False
 
 
-def _paragraph(job: Job, site: ScoreSite, lines: list[str], comment: str, before: Sequence[str] = ()) -> str:
-    text = print_nest(job, site.nest, site.indent, lines, f"// {comment}", before)
+def _paragraph(
+    job: Job, site: ScoreSite, lines: list[str], comment: str, before: Sequence[str] = (), test: str = ""
+) -> str:
+    text = print_nest(job, site.nest, site.indent, lines, f"// {comment}", before, test)
     return text if job.previous_line(site.offset).strip() else text + job.style.newline
 
 
 def _score_lines(
-    job: Job, site: ScoreSite, value: Expr, extra: Mapping[str, str], functions: Mapping[str, str]
+    job: Job,
+    site: ScoreSite,
+    value: Expr,
+    extra: Mapping[str, str],
+    functions: Mapping[str, str],
+    *,
+    everywhere: bool = False,
 ) -> list[str]:
-    """The assignment, under a bounds test if it reads an operand: elements beyond the tensor are masked or never
-    stored.
+    """The assignment, under a bounds test if it reads an operand and cannot do so `everywhere`: elements beyond the
+    tensor are masked or never stored.
     """
-    tests = [job.scopes.predicate(e) for e in walk(value) if isinstance(e, Read)]
+    tests = [] if everywhere else [job.scopes.predicate(e) for e in walk(value) if isinstance(e, Read)]
     bounds = conjoin(list(dict.fromkeys(c for t in tests for c in conjuncts(t))))
     scope = replace(nest_scope(job, site.nest, site.names, extra, inside=True), functions=functions)
     lines = _assignment(job, site.nest, value, scope)
@@ -183,16 +196,25 @@ def _renamed(expr: Expr) -> Expr:
 
 
 def print_nest(
-    job: Job, nest: ElementNest, indent: str, body: list[str], comment: str, before: Sequence[str] = ()
+    job: Job,
+    nest: ElementNest,
+    indent: str,
+    body: list[str],
+    comment: str,
+    before: Sequence[str] = (),
+    test: str = "",
 ) -> str:
     """The user's loop headers around `body`, with the declarations it needs, braces and indentation as theirs; the
-    lines `before` come first.
+    lines `before` come first. All of it is under `test`, if there is one.
     """
     style, nl = job.style, job.style.newline
     out: list[str] = [f"{indent}{comment}"] if comment else []
     for line in before:
         out += _wrapped(job, indent, line)
     depth = indent
+    if test:
+        out += [f"{depth}if ({test})", f"{depth}{{"] if style.allman else [f"{depth}if ({test}) {{"]
+        depth += style.unit
     for header in nest.headers:
         for line in header.splitlines():
             word = line.strip()
@@ -204,7 +226,7 @@ def print_nest(
         depth += style.unit
     for line in (*_declarations(nest, body), *body):
         out += _wrapped(job, depth, line)
-    for _ in nest.headers:
+    for _ in (*nest.headers, *([test] if test else [])):
         depth = depth[: -len(style.unit)]
         out.append(f"{depth}}}")
     return "".join(f"{line}{nl}" for line in out)
@@ -276,7 +298,7 @@ def _copies(job: Job, index: int) -> tuple[MaskSite, ...]:
 def _condition_hunks(job: Job, step: Step, edit: MaskEdit, site: MaskSite) -> list[Hunk]:
     """The condition, and before its statement what it reads."""
     extra: dict[str, str] = {}
-    keep = edit.replace if edit.replace is not None else conjoin(edit.guarded)
+    keep = column_bounds(job, edit.replace if edit.replace is not None else conjoin(edit.guarded))
     keep = hoist_reads(keep, job.scopes, extra)
     lines: list[str] = []
     if starts_a_line(job, site):

@@ -52,15 +52,14 @@ def fast_score(job: Job, expr: Expr, extra: dict[str, str], step: Step) -> FastS
     variables to names.
     """
     unit = _exponential(job)
-    if unit is None:
-        return FastScore(expr, job.functions if job.weighted else {})
+    functions = job.functions if unit is not None or job.weighted else {}
     if not _has_tanh(expr):
-        return FastScore(expr, job.functions)
-    helper = _helper(job, step) if is_hopper(job.source.data) else None
-    if helper is None:
-        return FastScore(_visit(job, expr, unit, extra), job.functions)
-    name, hunk = helper
-    return FastScore(expr, {**job.functions, "tanh": name}, (hunk,))
+        return FastScore(expr, functions)
+    helper = _helper(job, step, _approximate(job)) if is_hopper(job.source.data) else None
+    if helper is not None:
+        name, hunk = helper
+        return FastScore(expr, {**functions, "tanh": name}, (hunk,))
+    return FastScore(expr if unit is None else _visit(job, expr, unit, extra), functions)
 
 
 def _exponential(job: Job) -> tuple[str, float] | None:
@@ -71,14 +70,26 @@ def _exponential(job: Job) -> tuple[str, float] | None:
     return ("exp2", _TWO_LOG2E) if "exp2" in functions else ("exp", 2.0) if "exp" in functions else None
 
 
+def _approximate(job: Job) -> set[str]:
+    """The file's own functions for an approximate exponential: those that the softmax is known to call, or, where its
+    calls are not known, those that are ``ex2.approx`` in inline PTX.
+    """
+    if _exponential(job) is not None:
+        return {function for op, function in job.functions.items() if op != "div"}
+    if job.functions:  # it calls exact ones
+        return set()
+    defined = [n for n in job.source.root.named_children if n.type == "function_definition"]
+    return {_name(job, n) for n in defined if "ex2.approx" in job.source.text(n)} - {""}
+
+
 def _has_tanh(expr: Expr) -> bool:
     return isinstance(expr, Call) and (expr.op == "tanh" or any(_has_tanh(a) for a in expr.args))
 
 
-def _helper(job: Job, step: Step) -> tuple[str, Hunk] | None:
-    """A device function for tanh behind the file's own one for its exponential; None where that is not in this file."""
-    own = {function for op, function in job.functions.items() if op != "div"}
-    place = next((n for n in job.source.root.named_children if _defines(job, n, own)), None)
+def _helper(job: Job, step: Step, own: set[str]) -> tuple[str, Hunk] | None:
+    """A device function for tanh behind the first of `own` that this file defines at file scope; None for none."""
+    defined = (n for n in job.source.root.named_children if n.type == "function_definition")
+    place = next((n for n in defined if _name(job, n) in own), None)
     if place is None:
         return None
     style = job.style
@@ -90,13 +101,11 @@ def _helper(job: Job, step: Step) -> tuple[str, Hunk] | None:
     return name, job.hunk(place.end_byte, place.end_byte, text, step)
 
 
-def _defines(job: Job, node: Node, names: set[str]) -> bool:
-    """True for the definition, at file scope, of a function with one of these names."""
-    if node.type != "function_definition":
-        return False
+def _name(job: Job, node: Node) -> str:
+    """What a function definition defines; empty for what has no plain name."""
     declarator = node.child_by_field_name("declarator")
     named = declarator.child_by_field_name("declarator") if declarator is not None else None
-    return named is not None and job.source.text(named) in names
+    return job.source.text(named) if named is not None else ""
 
 
 def _visit(job: Job, expr: Expr, unit: tuple[str, float], extra: dict[str, str]) -> Expr:

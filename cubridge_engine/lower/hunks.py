@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..diagnostics import Diagnostic, Span, make
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,15 @@ def merge(hunks: Sequence[Hunk]) -> tuple[Hunk, ...]:
         else:
             out.append(hunk)
     return tuple(out)
+
+
+def named_in(hunks: Iterable[Hunk]) -> dict[str, list[int]]:
+    """The names that new text uses, with the places of that text."""
+    found: dict[str, list[int]] = {}
+    for hunk in hunks:
+        for word in set(_WORD.findall(hunk.new)):
+            found.setdefault(word, []).append(hunk.start)
+    return found
 
 
 def unified_diff(path: str, before: bytes, after: bytes, *, context: int = 3) -> str:

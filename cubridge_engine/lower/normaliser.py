@@ -9,47 +9,65 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from ..diagnostics import Span
+from ..diagnostics import Span, make
 from ..ir.anchors import EpilogueSite, SoftmaxSite
 from ..ir.expr import Const, free_vars
 from ..ir.nodes import Mask
 from ..transfer.model import NormaliserEdit, Step
 from ..transfer.rows import ROW_SUM
 from ..transfer.structure import walk_ops
-from .context import Job
+from .branches import instead_of_vote
+from .called import reachable, uses_of_file
+from .context import CannotLower, Job
 from .cuda_expr import float_literal, print_cuda
+from .dead import dead_code
 from .deleting import deletions
-from .hunks import Hunk
-from .liveness import Uses, Variable, dead_code, uses_of
-from .state import divisor_text
+from .hunks import Hunk, named_in
+from .liveness import Uses, Variable, arguments_of, is_inside
+from .state import division_called, divisor_text
+from .unnamed import unnamed
 
 _FUSED = frozenset({"fmaf", "__fmaf_rn", "fma"})
 _FILLED = re.compile(r"\bS = -inf\w*")
-_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def at_normaliser(job: Job, step: Step, edit: NormaliserEdit, others: list[Hunk]) -> list[Hunk]:
     """Hunks of a NormaliserEdit. `others` are the hunks of all other edits: what they use stays."""
     site = job.anchors.softmax
     if site is None:
-        raise job.missing("the online softmax, as statements of the kernel's own body,", step)
+        raise job.missing("the steps of the online softmax", step)
     body = _node(job, site.body)
     if body is None or body.type != "compound_statement":
         raise job.missing("the body of the kernel", step)
-    work = _Work(job, step, edit, uses_of(body, job.source.data))
+    work = _Work(job, step, edit, uses_of_file(job.source, body))
     work.weights(site)
+    for span in site.again:
+        work.again(_node(job, span))
     for name in site.corrections:
         work.without_factor(work.variable(name), "the correction")
     work.fills()
     work.epilogue()
     for span in site.lse:
         work.remove(_node(job, span))
-    named = {w for h in (*others, *work.replaced) for w in _WORD.findall(h.new)}
-    changed = [(h.start, h.end) for h in (*others, *work.replaced) if h.end > h.start]
-    dead = dead_code(work.uses, work.removed, changed, named)
-    gone = deletions(job, body, dead)
+    changed = [h for h in (*others, *work.replaced) if h.end > h.start]
+    named = named_in([*others, *work.replaced])
+    dead = dead_code(work.uses, work.removed, [(h.start, h.end) for h in changed], named)
+    gone = deletions(job, dead)
+    gone += unnamed(job, [*gone, *((h.start, h.end) for h in changed)], named)
     kept = [h for h in work.replaced if not any(a <= h.start and h.end <= b for a, b in gone)]
-    return [*kept, *(job.hunk(start, end, "", step) for start, end in gone)]
+    hunks = [*kept, *(job.hunk(start, end, "", step) for start, end in gone)]
+    _refuse_shared(job, step, body, [*others, *hunks])
+    return hunks
+
+
+def _refuse_shared(job: Job, step: Step, body: Node, hunks: list[Hunk]) -> None:
+    """A function that another kernel calls too must stay what it is for that kernel."""
+    kernel = job.scopes.kernel.name
+    for other in (k for k in job.source.kernels() if k.body != body):
+        for f in reachable(job.source, other):
+            if any(f.body.start_byte < h.start and h.end < f.body.end_byte for h in hunks):
+                span = job.source.span(f.node)
+                raise CannotLower(make("CB412", span, rule=step.rule, function=f.name, other=other.name, kernel=kernel))
 
 
 def _node(job: Job, span: Span) -> Node | None:
@@ -83,6 +101,13 @@ class _Work:
         if statement is None:
             raise self.job.missing("a statement of the softmax", self.step)
         self.removed.append(statement)
+
+    def again(self, vote: Node | None) -> None:
+        """Nothing is done again, and nothing corrected."""
+        if vote is None:
+            raise self.job.missing("the statement that does a tile again", self.step)
+        self.removed.append(vote)
+        self.replaced += instead_of_vote(self.job, self.uses, vote, self.step)
 
     def text(self, node: Node) -> str:
         return self.job.text(node.start_byte, node.end_byte)
@@ -143,10 +168,17 @@ class _Work:
     # ---- factors ----
 
     def without_factor(self, variable: Variable, what: str) -> None:
-        """Every product with `variable` loses that factor."""
+        """Every product with `variable`, or with a parameter that it is passed as, loses that factor."""
+        same = self.uses.same_value(variable)
+        params = {p for c in self.uses.callees.values() for p in c.params}
+        gone = [(n.start_byte, n.end_byte) for n in self.removed]
         for read in self.uses.reads:
-            if read.variable == variable:
+            if read.variable not in same or is_inside(read.node, gone):
+                continue
+            if not read.passed:
                 self.drop(read.node, what)
+            elif read.owner in params - same and read.variable not in params:
+                raise self.job.missing(f"{what} as a factor in a function that is always given it", self.step)
 
     def drop(self, node: Node, what: str) -> None:
         """Take a factor out of the product it stands in."""
@@ -223,8 +255,10 @@ class _Work:
         divisor = None if self.edit.divisor is None else self._divisor(site, node)
         top = self._numerator(node)
         if divisor is not None:
-            one = float_literal(1.0, self.job.style.float_suffix)
-            self.replace(site.inverse.start, site.inverse.end, f"{top or one} / {divisor}")
+            top = top or float_literal(1.0, self.job.style.float_suffix)
+            function = _division_in(self.job, node)
+            text = f"{top} / {divisor}" if function is None else f"{function}({top}, {_bare(divisor)})"
+            self.replace(site.inverse.start, site.inverse.end, text)
         elif top is not None:
             self.replace(site.inverse.start, site.inverse.end, top)
         else:
@@ -235,11 +269,13 @@ class _Work:
         while node.type in ("conditional_expression", "parenthesized_expression"):
             branches = [node.child_by_field_name(n) for n in ("consequence", "alternative")]
             branches = branches if node.type == "conditional_expression" else [node.named_children[0]]
-            chosen = next((b for b in branches if b is not None and "/" in self.text(b)), None)
+            chosen = next((b for b in branches if b is not None and divisor_text(self.job, b) is not None), None)
             if chosen is None:
                 return None
             node = chosen
         left = node.child_by_field_name("left") if node.type == "binary_expression" else None
+        if left is None and division_called(self.job, node) is not None:
+            left = arguments_of(node)[0]
         if left is None or re.fullmatch(r"1(\.0*)?f?", self.text(left)):
             return None
         return self.text(left)
@@ -273,6 +309,18 @@ class _Work:
         if found is None:
             raise self.job.missing("1 / l as a variable of the kernel", self.step)
         self.without_factor(found, "1 / l")
+
+
+def _division_in(job: Job, node: Node) -> str | None:
+    """The function that an expression divides by, where it calls one."""
+    found = division_called(job, node)
+    return found or next((f for c in node.named_children if (f := _division_in(job, c)) is not None), None)
+
+
+def _bare(text: str) -> str:
+    """A text without the parentheses around all of it."""
+    inner = text[1:-1]
+    return inner if text.startswith("(") and text.endswith(")") and "(" not in inner else text
 
 
 def _operator(node: Node) -> str:

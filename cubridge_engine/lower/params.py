@@ -99,7 +99,7 @@ def _list(job: Job, offset: int, items: list[str], separator: str = ", ") -> str
     nl = job.style.newline
     for item in items:
         if "\n" in separator or not job.style.fits(f"{line}, {item}) {{"):
-            indent = job.line_indent(offset)
+            indent = _continued(job, offset, item)
             indent = separator[separator.rfind("\n") + 1 :] if "\n" in separator else indent
             out += f",{nl}{indent}{item}"
             line = f"{indent}{item}"
@@ -107,6 +107,22 @@ def _list(job: Job, offset: int, items: list[str], separator: str = ", ") -> str
             out += f", {item}"
             line += f", {item}"
     return out
+
+
+def _continued(job: Job, offset: int, item: str) -> str:
+    """The indentation of a line that goes on with a list: behind its bracket where it opens on this line and there is
+    room, else deeper by two steps, else that of the line.
+    """
+    before = job.column(offset)
+    indent = job.line_indent(offset)
+    if before.count("(") <= before.count(")"):
+        return indent
+    opened, depth = len(before), 0
+    while opened and depth <= 0:
+        opened -= 1
+        depth += (before[opened] == "(") - (before[opened] == ")")
+    behind = " " * (opened + 1)
+    return behind if job.style.fits(f"{behind}{item}) {{") else indent + 2 * job.style.unit
 
 
 def _signature(job: Job, site: SignatureSite, added: Added, step: Step, pointer: str | None) -> Hunk:

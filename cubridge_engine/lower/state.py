@@ -12,6 +12,9 @@ from .context import CannotLower, Job
 from .cuda_expr import float_literal, print_cuda
 from .hoist import hoist
 from .hunks import Hunk
+from .liveness import arguments_of
+
+_DIVISIONS = frozenset({"__fdividef", "__fdiv_rn", "fdividef"})
 
 
 def at_state(job: Job, step: Step, edit: StateEdit) -> list[Hunk]:
@@ -68,9 +71,16 @@ def _dividing_branch(job: Job, node: Node | None) -> str | None:
         return None
     for name in ("consequence", "alternative"):
         branch = node.child_by_field_name(name)
-        if branch is not None and "/" in job.source.text(branch):
+        if branch is not None and divisor_text(job, branch) is not None:
             return job.source.text(branch)
     return None
+
+
+def division_called(job: Job, node: Node) -> str | None:
+    """The function of a call that divides its first argument by its second."""
+    name = node.child_by_field_name("function") if node.type == "call_expression" else None
+    text = job.source.text(name) if name is not None else ""
+    return text if text in _DIVISIONS and len(arguments_of(node)) == 2 else None
 
 
 def divisor_text(job: Job, node: Node | None) -> str | None:
@@ -80,6 +90,9 @@ def divisor_text(job: Job, node: Node | None) -> str | None:
     if node.type == "binary_expression" and any(c.type == "/" for c in node.children):
         right = node.child_by_field_name("right")
         return None if right is None else job.source.text(right)
+    division = division_called(job, node)
+    if division is not None:
+        return job.source.text(arguments_of(node)[1])
     for child in node.named_children:
         found = divisor_text(job, child)
         if found is not None:

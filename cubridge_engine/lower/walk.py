@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from ..ir.anchors import LoopSite, WalkSite, WalkUse
 from ..ir.expr import Expr, Var, call
 from ..transfer.model import Step, WalkEdit
 from ..transfer.tile_lists import COUNT, FIRST, PARTIAL, TileList
 from .bounds import set_upper
 from .context import Job
+from .dead import dead_code
 from .deleting import deletions
-from .hunks import Hunk
-from .liveness import dead_code, uses_of
-
-_WORD = re.compile(r"[A-Za-z_]\w*")
+from .hunks import Hunk, named_in
+from .liveness import uses_of
 
 
 def at_walk(job: Job, step: Step, edit: WalkEdit) -> list[Hunk]:
@@ -50,10 +47,9 @@ def left_without_use(job: Job, step: Step, hunks: list[Hunk]) -> list[Hunk]:
         body = body.parent
     if body is None or body.type != "compound_statement":
         return []
-    named = {word for h in hunks for word in _WORD.findall(h.new)}
     changed = [(h.start, h.end) for h in hunks if h.end > h.start]
-    dead = dead_code(uses_of(body, job.source.data), (), changed, named)
-    return [job.hunk(start, end, "", step) for start, end in deletions(job, body, dead)]
+    dead = dead_code(uses_of(body, job.source.data), (), changed, named_in(hunks))
+    return [job.hunk(start, end, "", step) for start, end in deletions(job, dead)]
 
 
 def _index(job: Job, tiles: TileList) -> tuple[Expr, ...]:

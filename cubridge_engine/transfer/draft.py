@@ -33,6 +33,7 @@ class Draft:
     tile_lists: bool = True  # False: the text has no place for a loop over a list of tiles
     pages: bool = True  # False: the text has no place where rows of K and V can be looked up in a table
     element_test: bool = True  # False: the text has no test of elements that can be changed
+    moves: tuple[bool, bool] = (True, True)  # whether the text can begin, and end, the loop over keys elsewhere
     padded: bool = False  # the kernel is wider than the spec's own tensors, and its caller widens them
     tiles: TileList | None = None  # the list that the loop walks, and its name as an operand
     tiles_name: str = ""

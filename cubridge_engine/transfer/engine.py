@@ -24,6 +24,7 @@ def transfer(
     pages: bool = True,
     padded: bool = False,
     element_test: bool = True,
+    moves: tuple[bool, bool] = (True, True),
     rules: Collection[str] | None = None,
 ) -> TransferResult:
     """Change `kernel` to compute `attention`.
@@ -33,10 +34,11 @@ def transfer(
     where a range of keys would visit empty ones; False where the kernel's text has no place for that; `pages` says
     the same of rows that are looked up in a table, and `padded` that the spec is handed over wider than its tensors
     are. `element_test` is False where the kernel's own test of elements has no place in its text that can be changed: a
-    mask then gets a test of its own. `rules` names the only rules to apply (None: all of them); a target
-    made without one is right only if verifying says so. The target is an executable program over the same tiles and
-    pipeline. `bindings` says what to pass for the kernel's own scale and switches. Never raises: a refusal is a
-    diagnostic with an error and `target` None.
+    mask then gets a test of its own. `moves` says whether the loop over keys can begin, and end, at another tile: where
+    not, tiles without an attended key are visited, and masked. `rules` names the only rules to apply (None: all of
+    them); a target made without one is right only if verifying says so. The target is an executable program over the
+    same tiles and pipeline. `bindings` says what to pass for the kernel's own scale and switches. Never raises: a
+    refusal is a diagnostic with an error and `target` None.
     """
     for op in walk_ops(kernel.body):
         if isinstance(op, Opaque) and op.writes:
@@ -57,6 +59,7 @@ def transfer(
             pages=pages,
             padded=padded,
             element_test=element_test,
+            moves=moves,
         )
         return _apply_rules(draft, RULES if rules is None else tuple(r for r in RULES if r.name in rules))
     except NotAttention as why:

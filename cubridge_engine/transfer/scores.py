@@ -76,10 +76,16 @@ def _scale_on_q(kernel: Kernel, loop: For) -> Expr | None:
     return None
 
 
+# True of every tile that has an element to change: without keys there is none.
+_ANY_KEY = frozenset({Call("gt", (SK, Const(0))), Call("lt", (Const(0), SK)), Call("ge", (SK, Const(1)))})
+
+
 def _guarded(body: tuple[Op, ...], guard: Expr | None) -> Iterator[tuple[Op, Expr | None]]:
     """Operations with the condition of the Ifs around them."""
     for op in body:
-        if isinstance(op, If):
+        if isinstance(op, If) and op.cond in _ANY_KEY:
+            yield from _guarded(op.body, guard)
+        elif isinstance(op, If):
             inner = op.cond if guard is None else Call("and", (guard, op.cond))
             yield from _guarded(op.body, inner)
         else:

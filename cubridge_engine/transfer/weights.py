@@ -45,11 +45,21 @@ def base_two(natural: Expr, unit: Expr) -> Expr:
     Where the kernel holds its scores for exp2 (``unit`` is c * ln 2), so does the weight: ``exp(s)`` is ``exp2(S*c)``.
     """
     natural = _decays_in_exp2(natural)
-    if unit == ONE:
-        return split_product(natural, lambda e: not free_vars(e) & {"s", "i", "j"})
-    in_log2 = _without_ln2(unit)
-    value = _to_site(natural, unit, in_log2) if in_log2 is not None else substitute(natural, {S: S * unit})
-    return split_product(simplify(value), lambda e: not free_vars(e) & {"s", "i", "j"})
+    value = natural
+    if unit != ONE:
+        in_log2 = _without_ln2(unit)
+        value = _to_site(natural, unit, in_log2) if in_log2 is not None else substitute(natural, {S: S * unit})
+        value = simplify(value)
+    return _shared_first(split_product(value, lambda e: not free_vars(e) & {"s", "i", "j"}))
+
+
+def _shared_first(e: Expr) -> Expr:
+    """``S * f(i - j) * c`` as ``S * (f(i - j) * c)``: elements of a thread at one distance share the factor."""
+    if isinstance(e, Call) and e.op == "mul" and isinstance(e.args[0], Call) and e.args[0].op == "mul":
+        (score, placed), factor = e.args[0].args, e.args[1]
+        if "s" not in free_vars(placed) and "s" not in free_vars(factor) and free_vars(placed) & {"i", "j"}:
+            return score * (placed * factor)
+    return e
 
 
 def _decays_in_exp2(e: Expr) -> Expr:

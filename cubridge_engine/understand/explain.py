@@ -102,7 +102,7 @@ def _unknown(lifted: Lifted, diagnostics: Sequence[Diagnostic]) -> Iterator[Sent
     kernel = lifted.kernel
     opaque = [op for op in walk_ops(kernel.body) if isinstance(op, Opaque)] if kernel is not None else []
     for op in opaque:
-        span = op.origin.span
+        span = op.origin.shown
         seen.add((f"not understood: {op.why}", span))
         yield Sentence("unknown", f"Not understood: {op.why}.", "read", () if span is None else (span,))
     for d in (*lifted.diagnostics, *diagnostics):

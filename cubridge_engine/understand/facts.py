@@ -94,7 +94,7 @@ def element_type(kernel: Kernel) -> str:
 
 def spans_of(*ops: Op) -> tuple[Span, ...]:
     """The lines of operations, each once, in order."""
-    found = [getattr(op, "origin", NOWHERE).span for op in ops]
+    found = [getattr(op, "origin", NOWHERE).shown for op in ops]
     return tuple(dict.fromkeys(span for span in found if span is not None))
 
 

@@ -310,5 +310,5 @@ def _where_scaled(ops: Sequence[Op]) -> Span | None:
 
 
 def _last_span(ops: Sequence[Op]) -> Span | None:
-    spans = [getattr(op, "origin", NOWHERE).span for op in ops]
+    spans = [getattr(op, "origin", NOWHERE).shown for op in ops]
     return next((span for span in reversed(spans) if span is not None), None)

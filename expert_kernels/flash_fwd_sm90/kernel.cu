@@ -216,13 +216,13 @@ WGMMA_RS(__nv_bfloat16, "bf16", 64, 32, 33, 34, 35, 36, 37);
 WGMMA_RS(__nv_bfloat16, "bf16", 128, 64, 65, 66, 67, 68, 69);
 WGMMA_RS(__nv_bfloat16, "bf16", 256, 128, 129, 130, 131, 132, 133);
 
-// What depends on the element type. kHeadroom: see the softmax.
+// What depends on the element type.
 template <typename T>
 struct Element;
 
 template <>
 struct Element<__half> {
-  static constexpr float kHeadroom = 3.f;
+  static constexpr float kHeadroom = 3.f;  // see the online softmax
   // Rounds two floats and packs them, lo in the low half.
   static __device__ __forceinline__ unsigned pack2(float lo, float hi) {
     unsigned r;
@@ -233,7 +233,7 @@ struct Element<__half> {
 
 template <>
 struct Element<__nv_bfloat16> {
-  static constexpr float kHeadroom = 7.f;
+  static constexpr float kHeadroom = 7.f;  // see the online softmax
   static __device__ __forceinline__ unsigned pack2(float lo, float hi) {
     unsigned r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
@@ -500,7 +500,7 @@ struct Consumer {
   // tile costs neither a row maximum nor a correction, until some P reaches 2: its rounded form then has the top bit of
   // its exponent set, and the tile is done again with the maximum of all rows that grew.
 
-  // P of the tile into prob_next, and this thread's share of its row sums.
+  // P of the tile into prob_next, and into `sum` this thread's share of its row sums.
   __device__ __forceinline__ void exponentials(float (&sum)[2]) {
     float part[2][2] = {{0.f, 0.f}, {0.f, 0.f}};  // two chains of additions per row
 #pragma unroll
@@ -571,7 +571,7 @@ struct Consumer {
       bits |= prob_next[k];
     }
     grew = __any_sync(0xffffffffu, (bits & 0x40004000u) != 0);
-    if (grew) {
+    if (grew) {  // the branch that finish_step needs
       raise_references();
       exponentials(sum);
     }
@@ -579,7 +579,7 @@ struct Consumer {
     l[1] += sum[1];
   }
 
-  // Keeps the exponentials and their sums before what follows.
+  // Keeps P and l before what follows.
   __device__ __forceinline__ void finish_softmax() {
     asm volatile("" : "+f"(l[0]), "+f"(l[1])::"memory");
 #pragma unroll
@@ -686,6 +686,7 @@ struct Consumer {
   __device__ __forceinline__ Item wait_item(const Item* shared_items, const Ring<Tile::kQStages>& q_ring) {
     barrier_wait(smem.q_full(q_ring.stage), q_ring.parity);
     const Item item = shared_items[q_ring.stage];
+    __syncwarp();  // every lane has read it before lane 0 gives its place back
     return {__shfl_sync(0xffffffffu, item.q0, 0), __shfl_sync(0xffffffffu, item.bh, 0),
             __shfl_sync(0xffffffffu, item.kv_lo, 0), __shfl_sync(0xffffffffu, item.kv_hi, 0)};
   }
@@ -771,7 +772,7 @@ struct Consumer {
   }
 
   // Ends O += P V. ptxas moves a wait for wgmma to the top of its basic block, where it would stand above the
-  // exponentials that are to run beside the product: a branch must lie between. next_softmax ends in one.
+  // exponentials that are to run beside the product: a branch must lie between.
   __device__ __forceinline__ void finish_step(const Ring<Tile::kVStages>& v_ring) {
     finish_softmax();
     wgmma_wait<0>();

@@ -8,7 +8,7 @@ from cubridge_engine.ir.nodes import Score
 from cubridge_engine.ir.text_expr import print_expr
 from cubridge_engine.lift.units import operations
 from cubridge_engine.lift.values import Store
-from cubridge_engine.lift.whole_numbers import whole, whole_all
+from cubridge_engine.lift.whole_numbers import scaled_all, whole, whole_all
 from tests.lift.conftest import SM80, lift_text
 
 STORE = Store(32)
@@ -51,6 +51,20 @@ def test_constants_alone_need_no_sum():
     assert whole_all(STORE, [AS_FLOAT, AS_FLOAT]) is None
     found = whole_all(STORE, [AS_FLOAT, plus(AS_FLOAT, 1.0)])
     assert [STORE.poly(v).terms for v in found] == [{(N,): 1}, {(N,): 1, (): 1}]
+
+
+def times(number, factor=HALF):
+    return STORE.node("mul", (number, factor))
+
+
+def test_a_factor_in_every_term():
+    integers, factors = scaled_all(STORE, [times(AS_FLOAT), plus(times(AS_FLOAT), times(-3.0))])
+    assert [STORE.poly(v).terms for v in integers] == [{(N,): 1}, {(N,): 1, (): -3}]
+    assert factors == [HALF, HALF]
+    other = STORE.node("param", (), 5, "float")
+    for value in (plus(times(AS_FLOAT), times(2.0, other)), plus(times(AS_FLOAT), 2.0), plus(times(0.5), times(2.0))):
+        assert scaled_all(STORE, [plus(times(AS_FLOAT), times(1.0)), value]) is None
+    assert scaled_all(STORE, [times(AS_FLOAT)]) is None
 
 
 NEST = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -17,8 +18,11 @@ BY_EXPONENTIAL = b"cap_out - __fdividef(2.f * cap_out, 1.f + exp2_approx(s[nb][e
 WGMMA = b'\n__device__ void product() { asm volatile("wgmma.mma_async.sync.aligned;"); }\n'
 
 
-def softcap(data: bytes, **options) -> bytes:
+def softcap(data: bytes, *, known: bool = True, **options) -> bytes:
+    """The lowered text; `known`: whether the places of the softmax are."""
     lifted, source = hand_lift(data, **options)
+    if not known:
+        lifted = dataclasses.replace(lifted, anchors=dataclasses.replace(lifted.anchors, softmax=None))
     result = transfer(lifted.kernel, make_attention(**CASES["softcap"]), tile_lists=False)
     lowered = lower(lifted, result, source)
     assert not lowered.diagnostics
@@ -39,12 +43,18 @@ def test_an_exact_kernel_keeps_its_tanh():
     assert b"tanhf(s[nb][e] * cap_in) * cap_out" in softcap(exact, function="exp2f")
 
 
-def test_a_kernel_that_runs_on_hopper_alone_takes_the_instruction():
-    text = softcap(SM80 + WGMMA)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_kernel_that_runs_on_hopper_alone_takes_the_instruction(known):
+    text = softcap(SM80 + WGMMA, known=known)
     assert b"tanh_approx(s[nb][e] * cap_in) * cap_out" in text
     helper = text.index(b"float tanh_approx(float x)")
     assert text.index(b"float exp2_approx(float x)") < helper < text.index(b"__global__")
     assert text.count(b"tanh.approx.f32") == 1
+
+
+def test_an_exact_kernel_on_hopper_keeps_its_tanh():
+    exact = SM80.replace(b"exp2_approx(s[nb][e]", b"exp2f(s[nb][e]")
+    assert b"tanhf(s[nb][e] * cap_in) * cap_out" in softcap(exact + WGMMA, function="exp2f")
 
 
 @pytest.mark.parametrize("data", [SM80 + b"\n// unlike a kernel of wgmma.mma_async\n"])

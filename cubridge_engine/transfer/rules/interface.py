@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...ir.expr import Expr, Read, free_vars, walk
 from ...ir.nodes import Alloc, Kernel, Param
 from ...ir.text_expr import print_expr
 from ...spec.attention import TensorInput, TensorOutput, widths_of
 from ..draft import Draft
 from ..model import Check
+from ..one_length import one_length
+from ..sampling import value_at
 from ..semantics import walk_ops
 from .rule import Rule
 
@@ -98,7 +102,7 @@ def _head_dim(draft: Draft) -> Draft:
 
 def _layouts(draft: Draft) -> Draft:
     for item in (*(draft.attention.input(r) for r in ("q", "k", "v")), *draft.attention.outputs):
-        if item.role == "lse" or _natural_order(item):
+        if item.role == "lse" or _natural_order(item) or _as_kernel(draft.kernel, item):
             continue
         strides = draft.kernel.tensors.get(item.role, ())
         if not strides or not all(_is_stride(draft.kernel, s) for s in strides):
@@ -112,6 +116,36 @@ def _natural_order(item: TensorInput | TensorOutput) -> bool:
     return [a for a in item.axes if a in ("b", "h", "hk", "i", "j")] == list(item.axes[:-1]) and (
         len(item.axes) < 4 or item.axes[1] in ("h", "hk")
     )
+
+
+# Sizes at which no two orders of axes have the same strides.
+_SAMPLES = ({"B": 2, "H": 6, "Hkv": 3, "Sq": 5, "Sk": 7}, {"B": 3, "H": 8, "Hkv": 2, "Sq": 11, "Sk": 13})
+
+
+def _as_kernel(kernel: Kernel, item: TensorInput | TensorOutput) -> bool:
+    """True where the kernel works its strides out from the sizes, and they are those of this order without gaps."""
+    return all(_strides_agree(kernel, item, dict(sizes)) for sizes in _SAMPLES)
+
+
+def _strides_agree(kernel: Kernel, item: TensorInput | TensorOutput, sizes: dict[str, int]) -> bool:
+    strides = kernel.tensors.get(item.role, ())
+    sizes |= {"D": kernel.D, "Dv": kernel.Dv}
+    sizes |= {"Sk": sizes["Sq"]} if one_length(kernel) else {}
+    sizes |= {} if any(p.role in ("Hkv", "group") for p in kernel.params) else {"Hkv": sizes["H"]}
+    env = sizes | {p.name: sizes[p.role] for p in kernel.params if p.role in sizes}
+    env |= {p.name: sizes["H"] // sizes["Hkv"] for p in kernel.params if p.role == "group"}
+    if len(strides) != 3 or any(free_vars(s) - env.keys() for s in strides):
+        return False
+    extents = {"b": sizes["B"], "h": sizes["H"], "hk": sizes["Hkv"], "i": sizes["Sq"], "j": sizes["Sk"]}
+    step, wanted = kernel.Dv if item.role in ("v", "o") else kernel.D, dict[str, int]()
+    for axis in reversed(item.axes[:-1]):
+        if axis not in extents:
+            return False
+        wanted[axis] = step
+        step *= extents[axis]
+    order = ("b", "hk", "j") if item.role in ("k", "v") else ("b", "h", "i")
+    have = [int(np.asarray(value_at(s, env))) for s in strides]
+    return all(axis in wanted for axis in order) and have == [wanted[axis] for axis in order]
 
 
 def _is_stride(kernel: Kernel, stride: Expr) -> bool:

@@ -56,8 +56,8 @@ def _apply(draft: Draft) -> Draft:
     # Where the range is empty its exact place does not matter.
     live = p.first < p.last
     too_short = bool(np.any(live & ((have_last < p.last) | (have_first > p.first))))
-    skips_left = bool(np.any(live & (p.first > have_first)))
-    skips_right = bool(np.any(live & (p.last < have_last)))
+    skips_left = draft.moves[0] and bool(np.any(live & (p.first > have_first)))
+    skips_right = draft.moves[1] and bool(np.any(live & (p.last < have_last)))
     if not too_short and not skips_left and not skips_right:
         return draft
     edit = RangeEdit(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...ir.expr import Const, Expr, S, free_vars
+from ...ir.expr import TRUE, Const, Expr, S, free_vars
 from ...ir.nodes import Map, RowMap
 from ...ir.text_expr import print_expr
 from ..checks import score_before_mask
@@ -20,6 +20,7 @@ from ..model import Check, NormaliserEdit, ScoreEdit
 from ..sampling import close, value_at
 from ..semantics import Semantics, kv_loop_of, score_tile_of, semantics_of, state_names, walk_ops
 from ..weights import Plan, base_two, without_softmax
+from ..where_seen import where_seen
 from .rule import Example, Rule
 from .score import natural_score
 
@@ -44,7 +45,8 @@ def _apply(draft: Draft) -> Draft:
     why = _untouchable(draft)
     if why:
         return draft.refuse("CB320", "normaliser", kernel=draft.kernel.name, why=why)
-    natural = natural_score(draft)
+    spoken = natural_score(draft)
+    natural = where_seen(spoken, att.mask, draft.types)
     wanted = _Wanted(natural, base_two(natural, draft.sem.unit))
     divisor = att.divisor
     plan = Plan(wanted.value, att.normaliser, divisor)
@@ -52,7 +54,7 @@ def _apply(draft: Draft) -> Draft:
     after = replace(draft, kernel=kernel, original=kernel, sem=semantics_of(kernel))
     checks = (
         score_before_mask(kernel),
-        _same_weight(draft, wanted),
+        _same_weight(draft, wanted, spoken),
         _no_row_state(after.sem, att.normaliser),
         _tail_weighs_nothing(after.sem),
         _same_divisor(after, divisor),
@@ -78,16 +80,21 @@ def _untouchable(draft: Draft) -> str:
     return ""
 
 
-def _same_weight(draft: Draft, wanted: _Wanted) -> Check:
-    """value(S) == natural(S * unit) at many points: units and the change to base two were carried right."""
+def _same_weight(draft: Draft, wanted: _Wanted, spoken: Expr) -> Check:
+    """value(S) == spoken(S * unit) at many points: units and the change to base two were carried right. A weight that
+    relies on the mask is compared where the mask keeps.
+    """
     unit = draft.sem.unit
-    env = draft.sample(wanted.value, wanted.natural, unit)
+    mask = draft.attention.mask if wanted.natural != spoken else None
+    env = draft.sample(wanted.value, spoken, unit, mask or TRUE)
     factor = value_at(unit, env)
     with np.errstate(all="ignore"):
+        seen = np.asarray(value_at(mask or TRUE, env, draft.types), bool)
         got = value_at(wanted.value, {**env, "s": env["s"] / factor}, draft.types)
-        want = value_at(wanted.natural, env, draft.types)
-        good = close(np.clip(got, -_LARGE, _LARGE), np.clip(want, -_LARGE, _LARGE))
-    return Check("unit-of-scores", good, f"unit {print_expr(unit)}")
+        want = value_at(spoken, env, draft.types)
+        got, want = (np.where(seen, np.clip(x, -_LARGE, _LARGE), 0.0) for x in (got, want))
+        good = close(got, want)
+    return Check("unit-of-scores", good and bool(seen.any()), f"unit {print_expr(unit)}")
 
 
 def _no_row_state(sem: Semantics, normaliser: str) -> Check:
