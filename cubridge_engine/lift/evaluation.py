@@ -43,6 +43,10 @@ class Random:
         share = 0.8 if self.seed != 1 else 0.0
         return self._get(name, lambda rng: (rng.random(self.threads) < share) | (uniform and self.seed > 0))
 
+    def flag(self, name: Any) -> Floats:
+        """0 for some threads, 1 for most."""
+        return self._get(name, lambda rng: (rng.random(self.threads) < 0.8).astype(np.float64))
+
     def positive(self, name: Any) -> Floats:
         return self._get(name, lambda rng: np.full(self.threads, rng.uniform(0.2, 1.0)))
 
@@ -108,6 +112,8 @@ class Evaluator:
             return self.one(node.args[0])[np.arange(self.shared.threads) ^ node.data[1]]
         if node.op == "param":
             return self.shared.positive(("param", node.data))
+        if node.kind == "bool":  # read from memory, and counted with: (1 - keep) * -10000
+            return self.shared.flag(("flag", self._name(node)))
         return self.shared.normal(("other", self._name(node)))
 
     def _holds(self, value: Value) -> NDArray[np.bool_]:

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from . import budget
+
 IntArray: TypeAlias = NDArray[np.int64]
 Coefficient: TypeAlias = "int | IntArray"
 Monomial: TypeAlias = "tuple[Node, ...]"
@@ -378,25 +380,29 @@ class Store:
 
     def substitute(self, value: Value, replace: Callable[[Node], Value | None]) -> Value:
         """`value` with nodes replaced where `replace` gives something, inside polynomials and nodes alike."""
+        return self._substitute(value, replace, {})
+
+    def _substitute(self, value: Value, replace: Callable[[Node], Value | None], known: dict[int, Value]) -> Value:
+        """As `substitute`; `known` are nodes that are done: many expressions share a part."""
         if isinstance(value, Poly):
             total: Value = 0
             for m, c in value.terms.items():
                 term: Value = c if isinstance(c, int) else Poly({(): c})
                 for atom in m:
-                    term = self.mul(term, self.substitute(atom, replace))
+                    term = self.mul(term, self._substitute(atom, replace, known))
                 total = self.add(total, term)
             return total
-        if isinstance(value, Node):
+        if not isinstance(value, Node):
+            return value
+        if value.uid not in known:
+            budget.spend()
             new = replace(value)
-            if new is not None:
-                return new
-            if not value.args:
-                return value
-            args = tuple(self.substitute(a, replace) for a in value.args)
-            if all(x is y for x, y in zip(args, value.args, strict=True)):
-                return value
-            return self._remake(value, args)
-        return value
+            if new is None and value.args:
+                args = tuple(self._substitute(a, replace, known) for a in value.args)
+                same = all(x is y for x, y in zip(args, value.args, strict=True))
+                new = value if same else self._remake(value, args)
+            known[value.uid] = value if new is None else new
+        return known[value.uid]
 
     def _remake(self, node: Node, args: tuple[Value, ...]) -> Value:
         if node.op in ("tdiv", "floordiv", "tmod", "mod"):

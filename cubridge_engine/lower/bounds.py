@@ -49,7 +49,7 @@ def declare_at(job: Job, site: LoopSite, line: str, step: Step) -> Hunk:
 def _upper(job: Job, step: Step, edit: RangeEdit, site: LoopSite, in_tiles: bool) -> list[Hunk]:
     assert edit.hi is not None
     extra: dict[str, str] = {}
-    end: Expr = hoist_reads(edit.hi, job.scopes, extra)
+    end: Expr = _named_reads(job, site, edit.hi, extra)
     scope = job.scopes.at(site.names, extra)
     if edit.replace_hi and end != SK:
         end = Call("min", (SK, end))
@@ -76,6 +76,11 @@ def set_upper(job: Job, step: Step, site: LoopSite, text: str, wanted: str, *, n
     old = job.text(site.hi.start, site.hi.end)
     value = f"min({old}, {text})" if narrow else text
     return [declare_at(job, site, f"const int {name} = {value};", step), job.replace(site.hi, name, step)]
+
+
+def _named_reads(job: Job, site: LoopSite, bound: Expr, extra: dict[str, str]) -> Expr:
+    """`bound` with its reads as the values hoisted to the setup, where the bound is computed in the same function."""
+    return bound if site.counts_keys else hoist_reads(bound, job.scopes, extra)
 
 
 def _tile_text(tiles: Expr, scope: Scope) -> str:
@@ -117,7 +122,7 @@ def _is_variable(job: Job, name: str) -> bool:
 def _lower(job: Job, step: Step, lo: Expr, site: LoopSite, in_tiles: bool, loop: For) -> list[Hunk]:
     del loop
     extra: dict[str, str] = {}
-    lo = hoist_reads(lo, job.scopes, extra)
+    lo = _named_reads(job, site, lo, extra)
     scope = job.scopes.at(site.names, extra)
     name = job.scopes.hoisted.maker.make("kv_begin")
     column: Expr = lo if nonnegative(lo) else Call("max", (Const(0), lo))

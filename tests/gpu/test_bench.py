@@ -21,7 +21,7 @@ KERNEL = str(ROOT / "expert_kernels" / "flash_fwd_sm80" / "kernel.cu")
 def test_a_kernel_is_measured_beside_its_peers() -> None:
     request = Request({"B": 2, "H": 8, "S": 1024}, rounds=10)
     done = bench(KERNEL, str(ROOT / "examples" / "causal_sdpa.py"), request)
-    assert done.diagnostics == ()
+    assert not [d for d in done.diagnostics if d["severity"] == "error"]
     rows = {one.name: one for one in done.contenders}
     assert {"kernel", "eager", "torch.compile", "SDPA"} <= {name for name, one in rows.items() if one.ms is not None}
     assert all(one.error is not None and one.error < 4e-3 for one in rows.values() if one.ms is not None)

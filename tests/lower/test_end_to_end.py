@@ -53,7 +53,11 @@ MORE = {
 }
 MORE["blocks"] = {"mask": "j <= i & i // 256 == j // 256"}
 MORE["global"] = {"mask": "j >= i - 64 & j <= i + 64 | i < 16 | j < 16"}
-FAST_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "documents", "blocks", "global")
+MORE["flags"] = {
+    "score": "s * 0.125 + (1.0 - float(keep[b, j])) * -10000.0",
+    "operands": ("keep:B,Sk:bool",),
+}
+FAST_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "documents", "blocks", "global", "padding", "flags")
 KEYS = {"blocks": 40}  # all rows of the second Q tile have no key
 SM90_CASES = ("gemma2", "alibi", "gpt_oss", "documents")
 SCALAR_CASES = ("gemma2", "alibi", "bias", "gpt_oss", "finite_fill", "padding")
