@@ -11,7 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-_LEFT, _WIDTH, _GAP, _SHARE, _ROW, _TOP = 210, 330, 96, 190, 22, 74
+_LEFT, _WIDTH, _GAP, _SHARE, _ROW, _TOP = 210, 330, 140, 190, 22, 74
+_MOST = 2.0  # times the best peer: longer bars are cut, and say so
 _OURS, _BEHIND, _INK, _PALE = "#2f6fb2", "#f2b84b", "#24292f", "#57606a"
 _STYLE = (
     "text{font-family:ui-sans-serif,system-ui,sans-serif;font-size:12px;fill:#24292f}"
@@ -22,7 +23,7 @@ _STYLE = (
 def picture(report: dict[str, Any]) -> str:
     """An SVG of a record of ``bench.kernels_h200``."""
     rows = report["rows"]
-    most = max([1.0, *(row["ratio"] or 0.0 for row in rows)]) * 1.04
+    most = min(max([1.0, *(row["ratio"] or 0.0 for row in rows)]), _MOST) * 1.04
     height = _TOP + _ROW * len(rows) + 40
     right = _LEFT + _WIDTH + _GAP
     total = right + _SHARE + 60
@@ -42,9 +43,8 @@ def picture(report: dict[str, Any]) -> str:
     for number, row in enumerate(rows):
         out += _row(row, _TOP + _ROW * number, _WIDTH / most, right)
     out.append(f'<line x1="{line:.1f}" y1="{_TOP}" x2="{line:.1f}" y2="{end}" stroke="{_INK}" stroke-dasharray="3 3"/>')
-    out.append(
-        _text(12, end + 22, "Blue: at least as fast as the best peer. Yellow: behind it. No bar: no peer has it.", "m")
-    )
+    key = "Blue: at least as fast as the best peer. Yellow: behind it. No bar: no peer has it right."
+    out.append(_text(12, end + 22, key, "m"))
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
@@ -53,8 +53,10 @@ def _row(row: dict[str, Any], y: float, unit: float, right: float) -> list[str]:
     base = y + _ROW - 7
     out = [_text(_LEFT - 8, base, row["variant"], "e")]
     if ratio:
-        out.append(_bar(_LEFT, y, ratio * unit, _OURS if ratio >= 1 else _BEHIND))
-        out.append(_text(_LEFT + ratio * unit + 5, base, f"{ratio:.2f} {row['best_peer_name']}", "m"))
+        shown = min(ratio, _MOST)
+        more = " (cut)" if shown < ratio else ""
+        out.append(_bar(_LEFT, y, shown * unit, _OURS if ratio >= 1 else _BEHIND))
+        out.append(_text(_LEFT + shown * unit + 5, base, f"{ratio:.2f} {row['best_peer_name']}{more}", "m"))
     if share:
         out.append(_bar(right, y, share * _SHARE, _PALE))
         out.append(_text(right + share * _SHARE + 5, base, f"{row['ours']:.0f}", "m"))
