@@ -202,9 +202,21 @@ def test_infinite_loop_names_the_line(read: Callable[..., SpecResult]) -> None:
     assert text.split("\n")[span.line].strip() in ("while True:", "q = q + 1")
 
 
-def test_a_swallowed_interrupt_still_ends(read: Callable[..., SpecResult]) -> None:
-    loop = body("while True:", "    try:", "        q = q + 1", "    except Exception:", "        pass")
-    assert [d.code for d in read(spec_text(loop), time_limit=1.0).diagnostics] == ["CB211"]
+@pytest.mark.parametrize(
+    ("caught", "then"),
+    [
+        ("except Exception:", "pass"),
+        ("except:", "pass"),
+        ("except:", "{}['what a library does on its way out']"),
+        ("finally:", "[][0]"),
+        ("except BaseException:", "return q"),
+    ],
+)
+def test_an_interrupt_ends_it_whatever_becomes_of_it(read: Callable[..., SpecResult], caught: str, then: str) -> None:
+    loop = body(
+        "while True:", "    try:", "        while True:", "            q = q + 1", f"    {caught}", f"        {then}"
+    )
+    assert [d.code for d in read(spec_text(loop), time_limit=0.5).diagnostics] == ["CB211"]
 
 
 @pytest.mark.parametrize(
