@@ -256,9 +256,12 @@ def program_text(path: str, data: bytes, name: str | None = None) -> tuple[str, 
 
 
 def _view(source: SourceFile, lifted: Lifted, kernel: Kernel, uses: tuple[reuse.Piece, ...]) -> KernelView:
+    from cubridge_engine.ir.inner_lines import with_inner_lines
+
     from .landmarks import landmarks
     from .phases import steps
 
+    kernel = with_inner_lines(kernel)
     function = next((item for item in source.kernels() if item.name == kernel.name), None)
     whole = source.span(function.template or function.node) if function else source.span_of(0, len(source.data))
     # The engine's sentence is "NAME: what it computes, tiles; N of M steps"; the lens stands over it.

@@ -50,17 +50,20 @@ def _kernel(ls: CubridgeServer, document: Document, view: KernelView) -> t.Docum
 def _section(ls: CubridgeServer, document: Document, view: KernelView, section: str) -> t.DocumentSymbol | None:
     from .phases import SECTIONS
 
-    inside = [
-        step
-        for step in view.steps
-        if step.section == section and step.phase in IN_OUTLINE and not step.keeps and view.covers(*step.lines)
-    ]
+    inside = [step for step in view.steps if step.section == section and step.phase in IN_OUTLINE and not step.keeps]
     loop = view.kv_loop if section == "kv_loop" else None
     if not inside:
         return None
-    lines = loop or (min(step.lines[0] for step in inside), max(step.lines[1] for step in inside))
+    lines = loop or _stretch(view, inside)
     children = [_step(ls, document, step, lines) for step in _merged(inside)]
     return _symbol(ls, document, SECTIONS[section], "", KINDS[section], lines, lines[0], children)
+
+
+def _stretch(view: KernelView, steps: list[Step]) -> Lines:
+    """From the first line of the steps to the last; where some are in functions, the lines of the first of them."""
+    if not all(view.covers(*step.lines) for step in steps):
+        return steps[0].lines
+    return min(step.lines[0] for step in steps), max(step.lines[1] for step in steps)
 
 
 def _merged(steps: list[Step]) -> list[Step]:
@@ -73,6 +76,8 @@ def _merged(steps: list[Step]) -> list[Step]:
 
 def _step(ls: CubridgeServer, document: Document, step: Step, section: Lines) -> t.DocumentSymbol:
     lines = (max(step.lines[0], section[0]), min(step.lines[1], section[1]))
+    if lines[0] > lines[1]:  # a function does it, or the producer of a pipeline
+        lines = step.lines
     return _symbol(ls, document, step.title, step.phase, t.SymbolKind.Operator, lines, lines[0], [])
 
 

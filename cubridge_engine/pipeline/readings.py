@@ -7,6 +7,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any, cast
 
 from ..diagnostics import Diagnostic
+from ..ir.inner_lines import with_inner_lines
 from ..ir.text import print_kernel
 from ..ir.text_expr import print_expr
 from ..results import Lifting, SpecReading
@@ -45,7 +46,7 @@ def lift_kernel(kernel_path: str, options: Options | None = None, progress: Prog
             "kernel": file_ref(kernel_path, data),
             "kernel_name": kernel.name if kernel is not None else None,
             "summary": lifted.summary if lifted is not None else "",
-            "cuir": print_kernel(kernel, lines=True) if kernel is not None else "",
+            "cuir": print_kernel(with_inner_lines(kernel), lines=True) if kernel is not None else "",
             "coverage": plain(lifted.coverage) if lifted is not None else {},
         }
     )
