@@ -14,6 +14,7 @@ from ..ir.nodes import For, If, Kernel, Op, Origin
 from ..source import SourceFile
 from . import budget, lifting, select
 from .coverage import Coverage, Seen
+from .library import LibraryReading, is_of_library, with_library
 from .observed import Observed
 from .proposed import with_provenance
 
@@ -33,6 +34,7 @@ class Lifted:
     seconds: float = 0.0
     source: SourceFile | None = field(default=None, repr=False, compare=False)
     observed: Observed = field(default_factory=Observed, repr=False, compare=False)  # what CuIR does not keep
+    library: LibraryReading = field(default_factory=LibraryReading, repr=False, compare=False)  # labels, no program
     seen: tuple[Seen, ...] = ()  # what watching the kernel run adds (`watch.merge`); reading leaves it empty
 
     def ops_at(self, line: int) -> list[Op]:
@@ -76,17 +78,19 @@ def lift(
     if key in _CACHE:
         _CACHE[key] = _CACHE.pop(key)  # the last to be forgotten
         return _CACHE[key]
-    start = time.perf_counter()
+    start, worked = time.perf_counter(), time.thread_time()
     names = tuple(k.name for k in source.kernels())
     best: Lifted | None = None
     for name in [kernel] if kernel else names:
         result = _guarded(source, name, instantiation or {}, names, anchors, budget_s)
         if best is None or result.coverage.score > best.coverage.score:
             best = result
-        if result.coverage.complete or time.perf_counter() - start > _PATIENCE:
+        if result.coverage.complete or time.thread_time() - worked > _PATIENCE:
             break
     if best is None:
         best = Lifted(None, Anchors(), Coverage(), (make("CB120", source.span_of(0, 0)),), "no kernel found", names)
+    if not best.coverage.complete:
+        best = _labelled(best, source, kernel)
     if source.missing and not best.coverage.complete:
         lost = ", ".join(item.message.split('"')[1] for item in source.missing if '"' in item.message)
         best = dataclasses.replace(
@@ -100,9 +104,19 @@ def lift(
     return result
 
 
+def _labelled(best: Lifted, source: SourceFile, kernel: str | None) -> Lifted:
+    """With what the calls of a tensor library show where no program was read."""
+    coverage, found = with_library(best.coverage, source, kernel)
+    if not found.steps:
+        return dataclasses.replace(best, library=found)
+    told = tuple(d for d in best.diagnostics if d.code not in ("CB120", "CB122") and not is_of_library(d))
+    summary = f"{found.function}: {coverage.sentence()}"
+    return dataclasses.replace(best, coverage=coverage, library=found, diagnostics=told, summary=summary)
+
+
 _CACHE: dict[Any, Lifted] = {}
 _CACHE_SIZE = 16
-_PATIENCE = 10.0  # seconds after which no further kernel of a file is tried; `kernel` names the one that is meant
+_PATIENCE = 10.0  # seconds of work after which no further kernel of a file is tried; `kernel` names the one meant
 
 
 def _guarded(

@@ -1,7 +1,6 @@
 """For every example: the adapted kernel passes level ir, and each near miss of it is rejected.
 
-Of examples whose kinds of edits others have on the same kernel, the near misses are tried with CUBRIDGE_NEAR_MISSES=all
-(`make corpus`) only; those generated from their own expressions (test_generated_near_misses.py) are in every run.
+Those that two other examples have on the same kernel are tried with CUBRIDGE_NEAR_MISSES=all (`make corpus`) only.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 
 import pytest
 
-from .conftest import EXAMPLES
+from .conftest import EXAMPLES, KERNEL_FOR
 from .near_misses import NEAR_MISSES
 
 pytestmark = pytest.mark.slow
@@ -24,18 +23,29 @@ HARMLESS: dict[tuple[str, str], str] = {
 }
 
 
-# Example -> one that has every kind of its near misses on the same kernel, or several that have them together.
-ALIKE = {
-    "gated_window": ("gemma2_softcap_window",),
-    "grok_softcap": ("gemma2_softcap_window",),
-    "longformer_two_sided_window": ("gemma2_softcap_window",),
-    "per_head_loop": ("bshd_fp32_causal",),
-    "sdpa_with_bias": ("t5_dense_bias",),
-    "shared_question": ("causal_sdpa",),
-    "varlen_cu_seqlens": ("packed_documents",),
-    "vit_fused_qkv": ("bshd_fp32_causal",),
+# With these each near miss is tried on two examples of each kernel, or on all that have it.
+ENOUGH = {
+    "bert_padding_10000",
+    "bshd_fp32_causal",
+    "decode_kv_cache",
+    "flex_chunked_softcap",
+    "gated_window",
+    "gpt_oss_sink",
+    "image_relative_position",
+    "llama_block",
+    "llama_gqa_expand",
+    "longformer_two_sided_window",
+    "paged_kv_cache",
+    "per_head_loop",
+    "relu_attention",
+    "retention",
+    "sdpa_with_bias",
+    "sigmoid_attention",
+    "speculative_decode",
+    "t5_dense_bias",
 }
-CHOSEN = [name for name in EXAMPLES if name not in ALIKE or os.environ.get("CUBRIDGE_NEAR_MISSES") == "all"]
+EVERY = os.environ.get("CUBRIDGE_NEAR_MISSES") == "all"
+CHOSEN = [name for name in EXAMPLES if name in ENOUGH or EVERY]
 
 # No mask, no operand, a KV head for each head: there is little to get wrong.
 PLAIN = {"siglip_head_72", "vit_fused_qkv"}
@@ -66,6 +76,18 @@ def test_near_misses_are_rejected(adapted, example: str) -> None:
     assert len(tried) >= (1 if example in PLAIN else 2), tried
 
 
-def test_what_is_left_out_has_others_that_are_like_it() -> None:
-    assert set(ALIKE) <= set(EXAMPLES)
-    assert {name for others in ALIKE.values() for name in others} <= set(EXAMPLES) - set(ALIKE)
+@pytest.mark.skipif(not EVERY, reason="CUBRIDGE_NEAR_MISSES=all makes the near misses of every example")
+def test_each_near_miss_is_tried_on_two_examples_of_a_kernel(adapted) -> None:
+    have: dict[tuple[str, str], set[str]] = {}
+    for example in EXAMPLES:
+        done = adapted(example)
+        for edit in NEAR_MISSES:
+            if (text := edit(done)) is not None and text != done.text:
+                have.setdefault((edit.__name__, KERNEL_FOR[done.attention.input("q").dtype]), set()).add(example)
+    assert have
+    for kind, names in have.items():
+        assert len(names & ENOUGH) >= min(2, len(names)), (kind, names)
+
+
+def test_what_is_named_is_an_example() -> None:
+    assert set(EXAMPLES) >= ENOUGH

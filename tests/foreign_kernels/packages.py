@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from tests.one_at_a_time import one_at_a_time
 from tests.simulate.foreign.wheels import FLASHINFER, Missing, unpacked
 
 FETCH = Path(__file__).parent / "fetch.py"
@@ -84,6 +85,46 @@ PINS: dict[str, tuple[str, str, str]] = {
         "a3a985f558385e2f5de5b663f4e9b0817506d6af98122450142cd98e79216370",
         "llama_cpp_python-0.3.9",
     ),
+    "vllm==0.9.2": (
+        "vllm-0.9.2.tar.gz",
+        "6b0d855ea8ba18d76364c9b82ea94bfcaa9c9e724055438b5733e4716ed104e1",
+        "vllm-0.9.2",
+    ),
+    "vllm==0.1.7": (
+        "vllm-0.1.7.tar.gz",
+        "d871f2dae1ce45e796882fe95a818a3fd98e0fd00fc454586f60e0164c6895e6",
+        "vllm-0.1.7",
+    ),
+    "vsa==0.0.3": (
+        "vsa-0.0.3.tar.gz",
+        "3924941c07ef3242ba5b7525483c78d7f5c0c09cc73966a1b2b4a9714b15c5be",
+        "vsa-0.0.3",
+    ),
+    "xformers==0.0.13": (
+        "xformers-0.0.13.tar.gz",
+        "cd69df439ece812c37ed2d3b71cf5588f7d330d0d2f572ffc1025e1b215048ad",
+        "xformers-0.0.13",
+    ),
+    "colossalai==0.5.0": (
+        "colossalai-0.5.0.tar.gz",
+        "883913dfd1165937f444f2673752475efdc63506c4bc3d00af33c7c8fac6d39d",
+        "colossalai-0.5.0",
+    ),
+    "stream-cqsa==2.2.3": (
+        "stream_cqsa-2.2.3.tar.gz",
+        "ac61f7e30d264f6d1c1ef87ef00a642de2664f6c8d1782c1fc28aa5c72298e7f",
+        "stream_cqsa-2.2.3",
+    ),
+    "flash-attn==1.0.9": (
+        "flash_attn-1.0.9.tar.gz",
+        "7c7e29ce25c6135f7291d39d8ce96481b6de0dc14e85eae73d1e5b6258d43ed9",
+        "flash_attn-1.0.9",
+    ),
+    "llama-cpp-python==0.3.36": (
+        "llama_cpp_python-0.3.36.tar.gz",
+        "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
+        "llama_cpp_python-0.3.36",
+    ),
 }
 _UNREACHABLE: dict[str, str] = {}
 
@@ -100,18 +141,21 @@ def root_of(package: str) -> Path:
         return unpacked(FLASHINFER, cache())
     file, digest, root = PINS[package]
     folder = cache() / digest[:16]
-    if not (folder / "whole").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        archive = _fetched(package, file, digest, folder)
-        if file.endswith((".whl", ".zip")):
-            with zipfile.ZipFile(archive) as opened:
-                opened.extractall(folder)
-        else:
-            with tarfile.open(archive) as opened:
-                opened.extractall(folder, filter="data")
-        archive.unlink()
-        (folder / "whole").touch()  # written last: a folder that has it is whole
+    with one_at_a_time(folder):
+        if not (folder / "whole").exists():
+            _unpack(_fetched(package, file, digest, folder), folder)
+            (folder / "whole").touch()  # written last: a folder that has it is whole
     return folder / root
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    if archive.suffix in (".whl", ".zip"):
+        with zipfile.ZipFile(archive) as opened:
+            opened.extractall(folder)
+    else:
+        with tarfile.open(archive) as opened:
+            opened.extractall(folder, filter="data")
+    archive.unlink()
 
 
 def _fetched(package: str, file: str, digest: str, folder: Path) -> Path:

@@ -26,7 +26,7 @@ def noisy(params, progress):
 def forever(params, progress):
     if params.get("child"):
         child = subprocess.Popen(
-            [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=params["child"] == "own session"
+            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=params["child"] == "own session"
         )
         progress("child", 0.0, str(child.pid))
     progress("running", 0.5, "")

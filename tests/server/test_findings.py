@@ -14,7 +14,7 @@ from server.reuse import Lifts
 
 from .conftest import Session, Start, until
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 BARRIER = "    __syncthreads();\n"
 MISSING = {"CB851", "CB852"}  # reuse, or a read, without a barrier
 EXPERTS = sorted(Path("expert_kernels").glob("*/kernel.cu"))

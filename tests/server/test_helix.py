@@ -43,5 +43,5 @@ def test_helix_finds_the_server(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "PATH": path}
     command = [HELIX, "--health", "cuda"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert re.search(r"✓.*cubridge-lsp", done.stdout), done.stdout

@@ -24,7 +24,7 @@ def example_inputs():
     return torch.randn(1, 2, 64, 64), torch.randn(1, 2, 64, 64), torch.randn(1, 2, 64, 64)
 """
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 
 def open_spec(session: Session, name: str, text: str | None = None) -> str:
@@ -138,4 +138,4 @@ async def test_specs_are_read_at_each_save_where_the_setting_says_so(start: Star
         async def read() -> bool:
             return any(title.startswith("means: ") for title in await lenses(session, WINDOW))
 
-        await until(read, 60)
+        await until(read)

@@ -11,7 +11,7 @@ from server.toml_notes import line_of
 
 from .conftest import Session, Start, until
 
-pytestmark = [pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.timeout(600)]
 CONTRACT = Path("expert_kernels/flash_fwd_sm80/contract.toml")
 TEXT = """\
 schema = 1

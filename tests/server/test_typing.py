@@ -7,7 +7,7 @@ from lsprotocol import types as t
 
 from .conftest import SENTENCE, Session, until
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 LOOP = "for (int tile"
 
 

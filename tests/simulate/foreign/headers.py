@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cubridge_engine.simulate import Schedule
+from tests.one_at_a_time import one_at_a_time
 
 from . import launches
 from .launches import Case
@@ -84,19 +85,25 @@ def ptx_of(name: str, cache: Path) -> str:
     root = unpacked(header.wheel, cache)
     key = hashlib.sha256(repr((header.wheel, header.source, header.arch, nvcc)).encode()).hexdigest()[:12]
     target = cache / f"{name}-{key}.ptx"
-    if not target.exists():
-        source = root / header.source
-        if "\n" in header.source:
-            source = cache / f"{name}.cu"
-            source.write_text(header.source)
-        flags = ["-ptx", "-lineinfo", "-std=c++17", "-O2", "--expt-relaxed-constexpr", f"-arch={header.arch}"]
-        unfinished = target.with_suffix(".part")
-        command = [nvcc, *flags, *(f"-I{root / i}" for i in header.includes), "-o", str(unfinished), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            raise Missing(f"nvcc does not compile {name}: {done.stderr.strip()[-200:]}")
-        unfinished.rename(target)
+    with one_at_a_time(cache):
+        if not target.exists():
+            _compile(nvcc, name, root, target)
     return target.read_text()
+
+
+def _compile(nvcc: str, name: str, root: Path, target: Path) -> None:
+    header, cache = HEADERS[name], target.parent
+    source = root / header.source
+    if "\n" in header.source:
+        source = cache / f"{name}.cu"
+        source.write_text(header.source)
+    flags = ["-ptx", "-lineinfo", "-std=c++17", "-O2", "--expt-relaxed-constexpr", f"-arch={header.arch}"]
+    unfinished = target.with_suffix(".part")
+    command = [nvcc, *flags, *(f"-I{root / i}" for i in header.includes), "-o", str(unfinished), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise Missing(f"nvcc does not compile {name}: {done.stderr.strip()[-200:]}")
+    unfinished.rename(target)
 
 
 def with_a_warp_barrier(text: str) -> str:

@@ -14,6 +14,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.one_at_a_time import one_at_a_time
+
 
 class Missing(Exception):
     """This code cannot be had here; the text says why."""
@@ -43,17 +45,22 @@ def unpacked(wheel: Wheel, cache: Path) -> Path:
     """The folder of a wheel's contents. Raises Missing."""
     folder = cache / wheel.pin.replace("==", "-")
     done = folder / "unpacked"
-    if not done.exists() or done.read_text() != wheel.keep:
-        _fetch(wheel, folder)
-        (file,) = folder.glob("*.whl")
-        with zipfile.ZipFile(file) as archive:
-            for member in archive.infolist():
-                if re.match(wheel.keep, member.filename):
-                    path = archive.extract(member, folder)
-                    os.chmod(path, 0o755 if member.external_attr >> 16 & 0o111 or member.is_dir() else 0o644)
-        file.unlink()
-        done.write_text(wheel.keep)
+    with one_at_a_time(folder):
+        if not done.exists() or done.read_text() != wheel.keep:
+            _fetch(wheel, folder)
+            _unpack(wheel, folder)
+            done.write_text(wheel.keep)
     return folder / wheel.root
+
+
+def _unpack(wheel: Wheel, folder: Path) -> None:
+    (file,) = folder.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if re.match(wheel.keep, member.filename):
+                path = archive.extract(member, folder)
+                os.chmod(path, 0o755 if member.external_attr >> 16 & 0o111 or member.is_dir() else 0o644)
+    file.unlink()
 
 
 def _fetch(wheel: Wheel, folder: Path) -> None:
