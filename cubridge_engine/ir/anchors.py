@@ -101,13 +101,17 @@ class WalkUse:
 @dataclass(frozen=True, slots=True)
 class WalkSite:
     """What to change for a loop to walk a list of tiles. `header` (initialiser to update) is given for loops over key
-    columns, which then count trips and look the column up at `body`, behind the opening brace.
+    columns, which then count trips and look the column up at `body`, behind the opening brace. `first` is given for
+    loops over the positions of work items: what holds an item's first position where scores are masked, in the method
+    with `body`, and `trip` the position there.
     """
 
     uses: tuple[WalkUse, ...]
     header: Span | None
     body: int
     indent: str
+    trip: str = ""
+    first: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.anchors import CarrierSite, ElementNest, LoopSite, MaskSite, Names, ScoreSite
+from ..ir.anchors import CarrierSite, ElementNest, LoopSite, MaskSite, Names, ScoreSite, WalkSite
 from ..ir.nodes import Kernel
 from . import structs, tree
 from .anchors_find import Finder
@@ -21,6 +21,7 @@ from .state import Emission
 from .syntax import Syn
 from .trace import Place
 from .values import Cells, Node, Value, same
+from .walk_items import item_walk
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,13 @@ class MethodFinder(Finder):
             indent,
             (),
             names_at(self.e, self.kernel, key),
+            self._walk([n for n, c in work.item.fields.items() if isinstance(c, Cells)][wanted[0][0]]),
             counts_keys=True,
         )
+
+    def _walk(self, first: str) -> WalkSite | None:
+        carrier = self.carrier()
+        return item_walk(self, first, carrier.prefix) if carrier is not None else None
 
     def _end_name(self, bound: Value, key: tuple[int, int] | None) -> str | None:
         """The variable v of ``max(1, (v + Bc - 1) / Bc)``."""

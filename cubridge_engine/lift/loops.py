@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import dispatch, once, places, reinterpreted, rotation
+from . import dispatch, listed, once, places, reinterpreted, rotation
 from .machine import Machine, Scope, tracked, value_kind
 from .syntax import Syn
 from .trace import Carried, Loop
@@ -41,6 +41,7 @@ class _Step:
     before: Value
     phi: Value
     after: Value
+    counted_from: Value = 0  # of the loop variable
 
 
 def symbolic(
@@ -199,18 +200,23 @@ def _execute(
         bound = m.store.add(bound, -1)
     if (op in ("<", "<=")) != (step > 0) and op != "!=":
         raise NotUnderstood("a loop that runs away from its bound")
-    descending_from_zero = step < 0 and isinstance(bound, int) and bound >= -1
     turned = _turned(m, body, written, steps)
     if turned is not None:
         bound = m.store.add(bound, step)  # the tile before the loop is one of the loop
+    first_tile, last_tile = lo, m.store.add(bound, -step)
+    counter.counted_from = listed.first_position(m, counter.phi, last_tile, step)
+    if counter.counted_from != 0:
+        lo, bound = (m.store.add(x, counter.counted_from, -1) for x in (lo, bound))
+    descending_from_zero = step < 0 and isinstance(bound, int) and bound >= -1
     iv = m.store.fresh("iv" if non_negative(lo) or descending_from_zero else "iv_any", (), m.next_order(), "int", True)
     loop = Loop(m.order, m.place(syn), iv, lo, bound, step, syntax=syn, name=name.text)
     loop.hi_range = (bound_syn.start, bound_syn.end)
+    loop.counted_from = counter.counted_from
     loop.lo_range = _initial_range(syn, name.text)
     if turned is not None:
         _unrotated(m, loop, body, written, steps, counter, turned)
         return
-    behind = _conditional(m, steps, counter, lo, m.store.add(bound, -step), step) if m.producing else {}
+    behind = _conditional(m, steps, counter, first_tile, last_tile, step) if m.producing else {}
     _set_counters(m, steps, counter, iv, lo, step)
     for key, (before, _) in behind.items():
         m.write_quietly(steps[key].cells, steps[key].index, before)
@@ -231,11 +237,11 @@ def _execute(
     loop.epochs = (first_epoch, m.epoch)
     for carried in loop.carried:
         carried.after = carried.cells.values[carried.index]
-    last = m.store.add(bound, -step)
+    tile = m.store.add(iv, counter.counted_from)
     for carried in loop.carried:
         carried.result = m.store.fresh("after", (carried.node,), None, carried.node.kind, False)
         set_once = once.sides(carried.after, carried.node) if m.producing else None
-        if set_once is not None and once.in_one_trip(m, set_once[0], iv, lo, last, step):
+        if set_once is not None and once.in_one_trip(m, set_once[0], tile, first_tile, last_tile, step):
             m.write_quietly(carried.cells, carried.index, set_once[1])
         else:
             m.write_quietly(carried.cells, carried.index, carried.result)
@@ -343,7 +349,7 @@ def _set_counters(
         value: Value
         increment = _increment(m, entry)
         if entry is counter:
-            value = iv
+            value = m.store.add(iv, entry.counted_from) if entry.counted_from != 0 else iv
         elif increment is not None:
             moved = _scaled(m, travelled, increment, step)
             if isinstance(entry.before, Ptr):

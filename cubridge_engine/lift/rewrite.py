@@ -17,6 +17,7 @@ import numpy as np
 
 from ..ir.expr import NEG_INF, Call, Const, Expr, Read, Var, free_vars, substitute, type_of
 from ..ir.simplify import simplify
+from . import listed
 from .addresses import Ints
 from .problem import Problem
 from .stepwise import Axis, solve, stepwise
@@ -82,6 +83,7 @@ PASS_OPS = frozenset(
     ]
 )
 _TILE_ATOMS = frozenset({"block", "iv", "iv_any", "mod", "tmod", "tdiv", "floordiv"})
+_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 _FLOAT_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "min", "max"})
 
 
@@ -189,6 +191,8 @@ class Writer:
             return inner if first.op == "ver" else Call("float", (inner,))
         if first.op == "gload":
             return self._read(nodes, frame)
+        if first.op in _COMPARISONS and len(set(nodes)) == 1 and (sides := listed.without_row(self.store, first)):
+            return self._operation(first.op, tuple(self._integer([side] * len(nodes), frame) for side in sides))
         if first.op in ("ne", "eq") and (flag := self._flag(first)) is not None:
             return flag if first.op == "ne" else Call("not", (flag,))
         if first.op in ("ne", "eq") and all(n.args[1] == 0 and _is_remainder(n.args[0]) for n in nodes):
@@ -224,7 +228,7 @@ class Writer:
                 else a
                 for a in args
             )
-        if self.p.shared_length and op in ("lt", "le", "gt", "ge", "eq", "ne"):
+        if self.p.shared_length and op in _COMPARISONS:
             args = self._key_length(args)
         return Call(op, args)
 

@@ -137,12 +137,13 @@ def _opened(m: Machine, loop: Loop) -> tuple[list[Any], set[int]]:
     """The events of a trip, and the tensors whose copies run ahead by a tile: those under the condition that the trip
     is not the last, which is taken off.
     """
-    last = m.store.add(loop.hi, -loop.step)
+    tile = m.store.add(loop.iv, loop.counted_from)
+    last = m.store.add(m.store.add(loop.hi, loop.counted_from), -loop.step)
     found: list[Any] = []
     ahead: set[int] = set()
     for event in loop.items:
         if isinstance(event, BoxCopy):
-            rest = tuple(p for p in event.predicates if not once.more_to_come(p, loop.iv, last, loop.step))
+            rest = tuple(p for p in event.predicates if not once.more_to_come(p, tile, last, loop.step))
             if len(rest) < len(event.predicates):
                 ahead.add(event.ptr.root)
                 event = dataclasses.replace(event, predicates=rest)

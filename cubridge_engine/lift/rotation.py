@@ -135,7 +135,9 @@ def unrotated(
         node = m.store.fresh("phi", (), (loop.order, cells.oid, index), _kind(cells, cells.values[index]), False)
         loop.carried.append(Carried(cells, index, cells.values[index], node))
     m.rotation, rotation.loop = rotation, loop
-    rotation.not_first = arithmetic.compare(m, "ne", loop.iv, loop.lo)
+    rotation.not_first = arithmetic.compare(
+        m, "ne", m.store.add(loop.iv, loop.counted_from), m.store.add(loop.lo, loop.counted_from)
+    )
     rotation.phis = {c.node for c in loop.carried}
     trip = m.store.add(loop.iv, -turn.step)  # the trip whose first half works on tile iv
     quiet = _half(m, rotation, turn, loop, trip, taken=False)

@@ -85,7 +85,7 @@ class BoxCopy(AsyncCopy):
 @dataclass(slots=True)
 class Sync(Event):
     """commit | wait | barrier. `pending` is the argument of wait_group, `signal` the mbarrier of a wait for one; scope
-    cta | warp.
+    cta | part | warp.
     """
 
     what: str
@@ -129,6 +129,7 @@ class Loop(Event):
     name: str = ""
     lo_range: tuple[int, int] | None = None
     hi_range: tuple[int, int] | None = None
+    counted_from: Value = 0  # the text's variable is this much more than `iv` (`listed.py`)
     partner: Any = None  # the producer's loop over the same tiles
     epochs: tuple[int, int] = (0, 0)  # shared memory's state when the first trip begins and when it ends
 

@@ -187,6 +187,10 @@ class Store:
             found = self._nodes[key] = Node(op, args, data, kind, uniform, self._count)
         return found
 
+    def integer_reads(self) -> list[tuple[Value, int]]:
+        """(offset, bytes of an element) of each place where an integer in global memory has been read."""
+        return [(n.args[0], n.data[1]) for n in self._nodes.values() if n.op == "gload" and n.kind == "int"]
+
     def fresh(
         self, op: str, args: tuple[Value, ...] = (), data: Any = None, kind: str = "float", uniform: bool = False
     ) -> Node:

@@ -137,11 +137,16 @@ class Scopes:
         ctypes = {p.name: p.ctype for p in self.kernel.params}
         return all(bool(_WIDE.search(ctypes.get(name, "long long"))) for name in free_vars(stride))
 
+    def row_offset(self, operand: Operand, index: tuple[Expr, ...]) -> Expr:
+        """The place, in elements, of the first element of `operand` behind these leading indices."""
+        fixed, _ = self._offsets(Read(operand.name, (*index, Const(0))), operand)
+        return fixed or Const(0)
+
     def row_pointer(self, operand: Operand, index: tuple[Expr, ...], wanted: str) -> str:
         """The name of a pointer, declared at setup, to the elements of `operand` behind these leading indices."""
-        fixed, _ = self._offsets(Read(operand.name, (*index, Const(0))), operand)
+        fixed = self.row_offset(operand, index)
         base = self.spelled(operand)
-        value = base if fixed is None else f"{base} + {print_cuda(fixed, self.at_setup(), 60)}"
+        value = base if fixed == Const(0) else f"{base} + {print_cuda(fixed, self.at_setup(), 60)}"
         ctype = next(p.ctype for p in self.kernel.params if p.name == operand.param)
         return self.hoisted.declare(re.sub(r"\s*\b__restrict__\b\s*", "", ctype).strip(), wanted, value)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..ir.anchors import LoopSite, WalkSite, WalkUse
 from ..ir.expr import Expr, Var, call
 from ..transfer.model import Step, WalkEdit
 from ..transfer.tile_lists import COUNT, FIRST, PARTIAL, TileList
 from .bounds import set_upper
 from .context import Job
+from .cuda_expr import print_cuda
 from .dead import dead_code
 from .deleting import deletions
 from .hunks import Hunk, named_in
@@ -23,7 +26,10 @@ def at_walk(job: Job, step: Step, edit: WalkEdit) -> list[Hunk]:
         raise job.missing("a loop over key tiles whose tiles can come from a list", step)
     operand = job.scopes.operands[edit.tensor]
     assert operand.tiles is not None
-    row = job.scopes.row_pointer(operand, _index(job, operand.tiles), "kv_list")
+    if site.walk.first:
+        return _at_items(job, step, edit, site, site.walk)
+    index = _index(operand.tiles, job.scopes.names_at(job.scopes.setup))
+    row = job.scopes.row_pointer(operand, index, "kv_list")
     partial = job.scopes.hoisted.declare("const int", "kv_partial", f"{row}[{PARTIAL}]")
     job.scopes.hoisted_types.update({edit.iv: "int", edit.partial: "int"})
     maker = job.scopes.hoisted.maker
@@ -38,11 +44,49 @@ def at_walk(job: Job, step: Step, edit: WalkEdit) -> list[Hunk]:
     return hunks + [_use(job, step, use, row, names) for use in site.walk.uses]
 
 
+def _at_items(job: Job, step: Step, edit: WalkEdit, site: LoopSite, walk: WalkSite) -> list[Hunk]:
+    """Positions of a work item become places in the list: its first and last are set where the item is made, and the
+    list is looked up where a position becomes a key.
+    """
+    operand = job.scopes.operands[edit.tensor]
+    assert operand.tiles is not None
+    tensor, maker = job.scopes.spelled(operand), job.scopes.hoisted.maker
+    partial = f"{walk.first} + max(1, {tensor}[{walk.first} - {FIRST - PARTIAL}])"
+    partial = job.scopes.hoisted.declare("const int", "kv_partial", partial)
+    job.scopes.hoisted_types.update({edit.iv: "int", edit.partial: "int"})
+    job.scopes.local.update({edit.iv: walk.trip, edit.partial: partial})
+    first = maker.make("kv_first")
+    index = _index(operand.tiles, site.names.text)
+    row = print_cuda(job.scopes.row_offset(operand, index), job.scopes.at(site.names))
+    made = _statement_at(job, site.hi.start)
+    indent, nl = job.line_indent(made), job.style.newline
+    lines = [f"const int {first} = static_cast<int>({row}) + {FIRST};"]
+    if not job.style.fits(indent + lines[0]):
+        whole = maker.make("kv_row")
+        lines = [f"const long long {whole} =", f"{job.style.unit * 2}{row};"]
+        lines.append(f"const int {first} = static_cast<int>({whole}) + {FIRST};")
+    return [
+        job.hunk(made, made, "".join(f"{line}{nl}{indent}" for line in lines), step),
+        job.replace(site.lo, first, step),
+        job.replace(site.hi, f"{first} + max(1, {tensor}[{first} - {FIRST - COUNT}])", step),
+        *(job.replace(use.span, f"{tensor}[{use.base}]", step) for use in walk.uses),
+    ]
+
+
+def _statement_at(job: Job, offset: int) -> int:
+    """Where the statement begins that holds a byte."""
+    node = job.source.root.descendant_for_byte_range(offset, offset)
+    while node is not None and node.parent is not None and node.parent.type != "compound_statement":
+        node = node.parent
+    return node.start_byte if node is not None else offset
+
+
 def left_without_use(job: Job, step: Step, hunks: list[Hunk]) -> list[Hunk]:
     """Removals of what only the loop's old bound needed."""
     site = job.anchors.kv_loop
     assert site is not None
-    body = job.source.root.descendant_for_byte_range(site.span.start, site.span.end)
+    inside = site.hi if site.walk is not None and site.walk.first else site.span
+    body = job.source.root.descendant_for_byte_range(inside.start, inside.end)
     while body is not None and (body.parent is None or body.parent.type != "function_definition"):
         body = body.parent
     if body is None or body.type != "compound_statement":
@@ -52,9 +96,8 @@ def left_without_use(job: Job, step: Step, hunks: list[Hunk]) -> list[Hunk]:
     return [job.hunk(start, end, "", step) for start, end in deletions(job, dead)]
 
 
-def _index(job: Job, tiles: TileList) -> tuple[Expr, ...]:
-    """Batch, head and Q tile as the kernel has them at setup."""
-    known = job.scopes.names_at(job.scopes.setup)
+def _index(tiles: TileList, known: Mapping[str, str]) -> tuple[Expr, ...]:
+    """Batch, head and Q tile as the names that are `known` have them."""
     q_tile = Var("qt") if "qt" in known else call("floordiv", Var("q0"), Var("Br"))
     return tuple(q_tile if name == "qt" else Var(name) for name in tiles.index)
 

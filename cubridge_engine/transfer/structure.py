@@ -50,6 +50,14 @@ def bounds_of(loop: For) -> tuple[Expr, Expr]:
     return first, simplify(loop.lo - loop.step)
 
 
+def trips_of(loop: For) -> Expr:
+    """The number of trips of a loop over positions, as it is written: n of ``0 .. n`` and of ``n - 1 .. -1``."""
+    if loop.step > 0:
+        return loop.hi
+    known = isinstance(loop.lo, Call) and loop.lo.op == "sub" and loop.lo.args[1] == Const(1)
+    return loop.lo.args[0] if isinstance(loop.lo, Call) and known else bounds_of(loop)[1]
+
+
 PARTIAL = Var("<partial>")  # in guards: the tile is among those of a tile list that hold masked elements
 
 
@@ -73,7 +81,7 @@ def tile_walk(kernel: Kernel) -> TileWalk | None:
     found = [e for e in walk(first) if isinstance(e, Read) and loop.iv in free_vars(e)]
     if len(found) != 1 or first not in (found[0] * kernel.Bc, kernel.Bc * found[0]):
         return None
-    count = substitute(loop.hi, _collect_lets(kernel.body, {}, loop))
+    count = substitute(trips_of(loop), _collect_lets(kernel.body, {}, loop))
     return TileWalk(loop.iv, found[0].tensor, found[0], count, first)
 
 
@@ -105,10 +113,19 @@ def _off_list(expr: Expr, listed: TileWalk, kernel: Kernel) -> Expr:
         return call("floordiv", kv0, kernel.Bc)
     if isinstance(expr, Call) and expr.op in ("lt", "gt", "ge", "le"):
         sides = expr.args if expr.op in ("lt", "ge") else expr.args[::-1]
-        end = sides[1]
-        if sides[0] == Var(listed.iv) and isinstance(end, Read) and end.tensor == listed.tensor:
+        end = _entry(sides[1])
+        if sides[0] == Var(listed.iv) and end is not None and end.tensor == listed.tensor:
             return PARTIAL if expr.op in ("lt", "gt") else Call("not", (PARTIAL,))
     return rebuild(expr, lambda e: _off_list(e, listed, kernel))
+
+
+def _entry(end: Expr) -> Read | None:
+    """A number that the list says, or the larger of it and 1: a loop that visits a tile even where the list is empty
+    tests that one.
+    """
+    if isinstance(end, Call) and end.op == "max" and Const(1) in end.args:
+        end = next((a for a in end.args if a != Const(1)), end)
+    return end if isinstance(end, Read) else None
 
 
 def partial_of(kernel: Kernel) -> Read | None:
@@ -121,8 +138,8 @@ def partial_of(kernel: Kernel) -> Read | None:
         for part in (getattr(op, name, None) for name in ("guard", "keep", "cond", "expr")):
             for e in walk(substitute(part, lets)) if isinstance(part, Expr) else ():
                 if isinstance(e, Call) and e.op in ("lt", "gt", "ge", "le") and Var(listed.iv) in e.args:
-                    own = [a for a in e.args if isinstance(a, Read) and a.tensor == listed.tensor]
-                    ends = [a for a in own if a != listed.count]
+                    own = [x for a in e.args if (x := _entry(a)) is not None and x.tensor == listed.tensor]
+                    ends = [a for a in own if a != _entry(listed.count)]
                     if ends:
                         return ends[0]
     return None

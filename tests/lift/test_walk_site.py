@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 SM80 = (ROOT / "expert_kernels" / "flash_fwd_sm80" / "kernel.cu").read_text()
 SCALAR = (ROOT / "expert_kernels" / "flash_fwd_scalar" / "kernel.cu").read_text()
 
+FAST = (ROOT / "expert_kernels" / "flash_fwd_sm90" / "kernel.cu").read_text()
+
 
 def walk(text: str):
     return lift_at(parse("kernel.cu", text.encode()), None, 64).anchors.kv_loop.walk
@@ -37,6 +39,12 @@ def test_a_loop_over_columns_has_a_header():
     assert SCALAR.encode()[site.header.start : site.header.end] == b"int kv0 = 0; kv0 < sk; kv0 += Bc"
 
 
+def test_a_walk_over_items_has_the_places_where_a_position_becomes_a_key():
+    site = walk(FAST)
+    assert texts(FAST, site) == [("tile", "tile"), ("tile", "tile")]
+    assert (site.trip, site.first) == ("tile", "item.kv_lo")
+
+
 CHANGES = {
     "another use of the variable": (
         SM80,
@@ -49,6 +57,7 @@ CHANGES = {
         "template <typename T, int D, int DV>\n__device__ void other(const T* k) {\n"
         "  load_kv_tile<T, D, DV>(0, 0, k, k, 1, 1, 0, 1);\n}\n\n// Starts the copies of KV tile",
     ),
+    "a key of another form": (FAST, "? tile * Bc : Bc", "? (tile + 0) * Bc : Bc"),
     "a loop from the second tile": (SCALAR, "for (int kv0 = 0;", "for (int kv0 = Bc;"),
 }
 

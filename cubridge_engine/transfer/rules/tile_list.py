@@ -13,16 +13,16 @@ from dataclasses import fields, replace
 import numpy as np
 
 from ...ir.evaluate import evaluate
-from ...ir.expr import FALSE, TRUE, Const, Expr, Read, Var, conjoin, free_vars, substitute
+from ...ir.expr import FALSE, TRUE, Const, Expr, Read, Var, call, conjoin, free_vars, substitute
 from ...ir.nodes import Copy, For, If, Kernel, Let, Op
-from ..checks import prefetch_distance, prefetch_follows_list
+from ..checks import before_loop, prefetch_distance, prefetch_follows_list
 from ..draft import Draft, map_ops
 from ..holes import exact_range
 from ..model import Check, WalkEdit
 from ..place import map_outside_loop
 from ..sampling import Array
 from ..semantics import kv_loop_of, walk_ops
-from ..structure import tile_walk
+from ..structure import tile_walk, trips_of
 from ..tile_lists import COUNT, FIRST, PARTIAL, TileList, build_tile_list, tile_list_of
 from .kv_range import define, fresh
 from .operands import unused_name
@@ -60,8 +60,12 @@ def _reason(tiles: TileList) -> str:
 def _unwalkable(kernel: Kernel) -> str:
     """Why the program's loop cannot follow a list; '' when it can."""
     loop = kv_loop_of(kernel)
+    if loop.step == -1 and loop.hi == Const(-1):
+        copies = [op for op in walk_ops(loop.body) if isinstance(op, Copy)]
+        early = any(isinstance(op, Copy) and op.tensor != "q" for op in before_loop(kernel.body, loop))
+        return "its loop loads KV tiles ahead" if early or any(op.row0 != Var("kv0") for op in copies) else ""
     if loop.lo != Const(0) or loop.step not in (1, kernel.Bc):
-        return "its loop over KV tiles does not start at the first tile and go up"
+        return "its loop over KV tiles does not go up from the first tile, or down to it"
     in_columns = loop.step == kernel.Bc
     for op in walk_ops(loop.body):
         if isinstance(op, Copy) and in_columns and loop.iv in free_vars(op.slot):
@@ -96,7 +100,8 @@ def _rewrite(kernel: Kernel, edit: WalkEdit, tiles: TileList) -> Kernel:
         if isinstance(op, If):
             # The prefetch in the loop asks for the same bound.
             op = replace(op, cond=substitute(op.cond, {loop.hi: Var(edit.count)}))
-        return (_columns_by_name(op, Var(loop.iv)) if loop.step == kernel.Bc else op,)
+        # A loop over columns says `iv` where a loop over tiles says kv0.
+        return (_with(op, Var(loop.iv), Var("kv0")) if loop.step == kernel.Bc else op,)
 
     def walked(op: For) -> For:
         body = (Let("kv0", column(iv)), *map_ops(op.body, in_loop))
@@ -111,17 +116,33 @@ def _rewrite(kernel: Kernel, edit: WalkEdit, tiles: TileList) -> Kernel:
         ahead[op.tensor] = n + 1
         return replace(op, row0=column(Const(n)))
 
-    kernel = replace(kernel, body=map_outside_loop(kernel.body, before, walked))
-    kernel = define(kernel, Let(edit.count, _entry(edit, tiles, Const(COUNT))))
-    return define(kernel, Let(edit.partial, _entry(edit, tiles, Const(PARTIAL))))
+    count, partial = _entry(edit, tiles, Const(COUNT)), _entry(edit, tiles, Const(PARTIAL))
+    if loop.step == -1:
+        # Such a loop has at least one tile, if only to find every key masked: where the list is empty it is tested.
+        kernel = _counted_anew(kernel, edit, tiles)
+        count, partial = call("max", Const(1), count), call("max", Const(1), partial)
+    else:
+        kernel = replace(kernel, body=map_outside_loop(kernel.body, before, walked))
+    kernel = define(kernel, Let(edit.count, count))
+    return define(kernel, Let(edit.partial, partial))
 
 
-def _columns_by_name(op: Op, iv: Expr) -> Op:
-    """A loop over columns says `iv` where a loop over tiles says kv0."""
+def _counted_anew(kernel: Kernel, edit: WalkEdit, tiles: TileList) -> Kernel:
+    """A downward loop over a list: its trips, and the slots that count them, begin with the list's last entry."""
+    old = trips_of(kv_loop_of(kernel))
+
+    def renamed(op: Op) -> tuple[Op, ...]:
+        if isinstance(op, Let) and op.name == "kv0":
+            return (replace(op, value=_entry(edit, tiles, Var(edit.iv) + FIRST) * kernel.Bc),)
+        return () if isinstance(op, Let) and Var(op.name) == old else (_with(op, old, Var(edit.count)),)
+
+    return replace(kernel, body=map_ops(kernel.body, renamed))
+
+
+def _with(op: Op, old: Expr, new: Expr) -> Op:
+    """`op` with `new` in place of `old`."""
     changed = {
-        f.name: substitute(value, {iv: Var("kv0")})
-        for f in fields(op)
-        if isinstance(value := getattr(op, f.name), Expr)
+        f.name: substitute(value, {old: new}) for f in fields(op) if isinstance(value := getattr(op, f.name), Expr)
     }
     return replace(op, **changed)
 
