@@ -76,6 +76,8 @@ def build_parser() -> argparse.ArgumentParser:
             _limit_options(sub)
         if name == "explain":
             sub.add_argument("--watch", action="store_true", help="compile it and run it in the simulator too")
+        if name == "verify":
+            sub.add_argument("--watch", action="store_true", help="where reading ends, compile and run it alone")
         if name == "check":
             _check_options(sub)
         if name == "contract":

@@ -17,6 +17,8 @@ def run(args: argparse.Namespace) -> int:
     """0 verified as far as this machine can, 1 rejected, 2 usage, 3 environment."""
     try:
         params = job_params(args)
+        if args.watch:
+            params["watch"] = True
     except BadArgument as bad:
         print_diagnostics([bad.diagnostic])
         return 2

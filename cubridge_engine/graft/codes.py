@@ -48,6 +48,34 @@ CODES = {
         "{name} is needed at the changed place, and nothing in scope there was seen to hold it",
         "declare it as an int before this line, or pass it as a parameter that the contract names",
     ),
+    "CB442": Row(
+        N,
+        "KV tiles without an attended key are visited and masked: the loop over keys was seen, and not understood, "
+        "and keeps its bounds",
+        "The result is right, and slower than it could be. Where the kernel takes a first and a last tile or a window, "
+        "pass the one of the spec and verify again.",
+    ),
+    "CB441": Row(
+        N,
+        "the original has this finding, too, which is no reason to refuse what was changed ({finding}): {what}",
+        "every number of the grid was right although unwritten memory holds NaN there",
+    ),
+    "CB440": Row(
+        N,
+        "masked scores become -2^100, not -INFINITY: with that the kernel gives NaN where the first are masked",
+        "nothing is to be done: the adapted text was executed with it",
+    ),
+    "CB439": Row(
+        N,
+        "watched, not read: the kernel was compiled, and run as its contract says. There is no level ir",
+        "`cubridge explain --watch` on the kernel shows what was seen of it",
+    ),
+    "CB438": Row(
+        E,
+        "a sink joins the sum of a row behind the loop over keys, and {why}",
+        "keep running maximum and sum of the rows in variables that live on behind the loop: floats, an array, or "
+        "public members of one variable",
+    ),
     "CB437": Row(
         E,
         "the compiler's lines for this kernel lead to no file that may be changed: {why}",

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from ..compile import Contract
 from ..diagnostics import make
@@ -21,12 +18,19 @@ from ..spec.attention import Attention
 from ..verify.derive import natural_scale
 from .fit import units_of
 from .look import span_of
-from .model import Affine, FileEdit, Refused, Site, Term
+from .model import FileEdit, Refused, RowSite, Site
 from .operands import Passed, pass_operands, reader
-from .places import product_spelled
 from .text import Text
+from .written import Names, axis_lines, block, line_rest, step_of
 
 _TYPES = {"s": "float", **dict.fromkeys(("i", "j", "b", "h", "hk", "Sq", "Sk", "H", "Hkv", "B", "D"), "int")}
+
+
+# Far below any score, finite in whatever units it is multiplied into, and exact there: as an operand of a fused
+# multiply-add it cancels to 0.
+_LOWEST = Const(-(2.0**100))
+_NO_KEY = -(2.0**90)  # a maximum below it is that of a row without a key
+_MUCH = 120  # log2 of a sum that is finite, and beside which sums of values vanish
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,15 @@ class Edited:
     operands: Mapping[str, str]  # parameter -> name in the spec
 
 
+def types_of(attention: Attention) -> dict[str, str]:
+    """The kinds of everything that a spec's expressions name: ``float``, ``int``, ``bool``."""
+    return {**_TYPES, **{item.name: _kind(item.dtype) for item in attention.operands}}
+
+
 def check_spec(attention: Attention) -> None:
     """Raises Refused for what a place in the scores cannot give."""
     parts = {
-        "the sink": attention.sink is not None,
+        "the LSE of rows with a sink": attention.sink is not None and any(o.role == "lse" for o in attention.outputs),
         f"the normaliser '{attention.normaliser}'": attention.normaliser != "softmax",
         "the divisor": attention.divisor is not None,
         "the paged cache": attention.paging is not None,
@@ -64,18 +73,32 @@ def check_spec(attention: Attention) -> None:
 
 
 def edit(
-    sites: Sequence[Site], attention: Attention, contract: Contract, texts: Mapping[Path, Text], head_dim: int
-) -> Edited:
-    """The hunks for a spec. Raises Refused."""
+    sites: Sequence[Site], attention: Attention, contract: Contract, texts: Mapping[Path, Text], head_dim: int,
+    row: RowSite | None = None, finite: bool = False,
+) -> Edited:  # fmt: skip
+    """The hunks for a spec; `row` is needed for one with a sink. `finite`: masked scores are a number far below all
+    others, not minus infinity. Raises Refused.
+    """
     check_spec(attention)
-    scale = _scale_of(attention, head_dim)
-    used = frozenset[str]().union(*(reads(e) for e in (attention.score, attention.mask) if e is not None))
+    attention = _one_length(attention, contract)
+    if finite and attention.fill == Const(-math.inf):
+        attention = replace(attention, fill=_LOWEST)
+    scale = scale_of(attention, head_dim)
+    used = frozenset[str]().union(
+        *(reads(e) for e in (attention.score, attention.mask, attention.sink) if e is not None)
+    )
     operands = [item for item in attention.operands if item.name in used]
-    passed = pass_operands(operands, sites, contract, texts, attention)
+    places = [site.place for site in sites] + ([row.place] if row is not None and attention.sink is not None else [])
+    passed = pass_operands(operands, places, contract, texts, attention)
     hunks: dict[Path, list[Hunk]] = {path: list(found) for path, found in passed.hunks.items()}
     for site in sites:
         text = texts[site.place.path]
         hunks.setdefault(site.place.path, []).append(_hunk(site, attention, scale, head_dim, text, texts, passed))
+    if attention.sink is not None:
+        assert row is not None, "a kernel is watched for the spec that it is changed for"
+        hunks.setdefault(row.place.path, []).append(
+            _sink_hunk(row, attention, scale, head_dim, texts, passed, any(p.role == "lse" for p in contract.leaves))
+        )
     files = []
     for path, found in hunks.items():
         before = texts[path].data
@@ -87,7 +110,20 @@ def edit(
     return Edited(tuple(files), passed.contract, scale, {p: name for p, name in named.items() if name in own})
 
 
-def _scale_of(attention: Attention, head_dim: int) -> float:
+def _one_length(attention: Attention, contract: Contract) -> Attention:
+    """`attention` in terms of the queries' length alone, where the kernel is for as many keys."""
+    if "Sq == Sk" not in contract.requires:
+        return attention
+
+    def one(expr: Expr | None) -> Expr | None:
+        return None if expr is None else simplify(substitute(expr, {Var("Sk"): Var("Sq")}))
+
+    score = one(attention.score)
+    assert score is not None
+    return replace(attention, score=score, mask=one(attention.mask), sink=one(attention.sink))
+
+
+def scale_of(attention: Attention, head_dim: int) -> float:
     """The slope of the score at 0, found by differences: 1/sqrt(D) where it is that, else as a float has it."""
     slope = natural_scale(attention, head_dim)
     usual = head_dim**-0.5
@@ -105,7 +141,8 @@ def wanted(site: Site, attention: Attention, scale: float, head_dim: int) -> Wan
     score = substitute(attention.score, {Var("s"): Call("mul", (Var("s"), Const(1 / factor)))})
     score = None if plain else gathered(simplify(_scaled(score, factor / scale)))
     fill = attention.fill.value if isinstance(attention.fill, Const) else -math.inf
-    return Wanted(score, attention.mask, float(fill) * factor / scale)
+    fill = float(fill) if attention.fill is _LOWEST else float(fill) * factor / scale
+    return Wanted(score, attention.mask, fill)
 
 
 def _scaled(score: Expr, factor: float) -> Expr:
@@ -147,20 +184,16 @@ def _hunk(
 ) -> Hunk:  # fmt: skip
     place = site.place
     goal = wanted(site, attention, scale, head_dim)
-    names = _Names(place.body)
+    names = Names(place.body)
     loops = [names.make("e") for _ in place.fragment.extents]
     element = place.fragment.element.format(*loops)
     parts = [part for part in (goal.score, goal.mask) if part is not None]
     read = [e for part in parts for e in walk(part) if isinstance(e, Read)]
     needed = frozenset[str]().union(*(free_vars(e) for e in (*parts, *read)))
     guards = [axis for axis in ("i", "j") if any(axis in free_vars(e) for e in read)]
-    lines: list[str] = []
     spelled = {**site.sizes, "D": str(head_dim), "s": element}
-    for axis in (a for a in "bhij" if a in needed):
-        value = affine_text(site.indices[axis], loops, site)
-        spelled[axis] = value if re.fullmatch(r"[A-Za-z_]\w*", value) else names.make(axis)
-        if spelled[axis] != value:
-            lines.append(f"const int {spelled[axis]} = {value};")
+    found, lines = axis_lines(site, [a for a in "bhij" if a in needed], loops, names)
+    spelled |= found
     items = {item.name: item for item in attention.operands}
     scope = Scope(spelled, {**_TYPES, **{n: _kind(i.dtype) for n, i in items.items()}}, reader(items, passed.spelled))
     span = span_of(place, texts)
@@ -169,14 +202,61 @@ def _hunk(
         tests = [f"{spelled[a]} < {scope.spelled({'i': 'Sq', 'j': 'Sk'}[a])[0]}" for a in guards]
     except NotInScope as missing:
         raise Refused(make("CB436", span, name=missing.name)) from missing
-    step = _step(place.body)
+    step = step_of(place.body)
     if tests:  # no row or key beyond the last has a number in a tensor
         body = [f"if ({' && '.join(tests)}) {{", *(f"{step}{line}" for line in body), "}"]
-    new = _block([*lines, *body], place.fragment.extents, loops, place.indent, step)
-    end = _line_rest(text, place.at)
+    said = "each score passes here once"
+    new = block([*lines, *body], place.fragment.extents, loops, place.indent, step, said)
+    end = line_rest(text, place.at)
     why = " and ".join(w for w, there in (("score", goal.score is not None), ("mask", goal.mask is not None)) if there)
     spec = attention.spans.get("score" if goal.score is not None else "mask")
     return Hunk(end, end, "", new, why or "operand", place.line, spec)
+
+
+def _sink_hunk(
+    row: RowSite, attention: Attention, scale: float, head_dim: int, texts: Mapping[Path, Text], passed: Passed,
+    lse: bool,
+) -> Hunk:  # fmt: skip
+    """The sink's weight against the maximum of its row, added to the sum: in equal parts where lanes share that.
+
+    `lse`: the kernel goes on to write maximum + log(sum). A row without a key then gets numbers that give the sink,
+    and a sum beside which nothing that is in O counts.
+    """
+    assert attention.sink is not None
+    place = row.place
+    names = Names(place.body)
+    loops = [names.make("r") for _ in place.fragment.extents]
+    top, total = (f.element.format(*loops) for f in (place.fragment, row.total))
+    read = [e for e in walk(attention.sink) if isinstance(e, Read)]
+    needed = frozenset[str]().union(*(free_vars(e) for e in (attention.sink, *read)))
+    found, lines = axis_lines(row, [a for a in "bhi" if a in needed], loops, names)
+    items = {item.name: item for item in attention.operands}
+    spelled = {**row.sizes, "D": str(head_dim), **found}
+    types = {**_TYPES, "m": "float", **{n: _kind(i.dtype) for n, i in items.items()}}
+    scope = Scope({**spelled, "m": top}, types, reader(items, passed.spelled))
+    log2 = units_of(scale)["log2"] / units_of(scale)[row.units]  # of one unit of the maximum
+    sink, per_unit = gathered(simplify(_scaled(attention.sink, math.log2(math.e)))), Const(float(f"{log2:.9g}"))
+    weight = sink - Var("m") * per_unit
+    share = f" * {float_literal(1 / row.lanes)}" if row.lanes > 1 else ""
+    span, step = span_of(place, texts), step_of(place.body)
+    try:
+        bounds = [f"{spelled['i']} < {scope.spelled('Sq')[0]}" for _ in range("i" in needed)]
+        least = f"{top} > {float_literal(_NO_KEY)}" if lse else f"{top} != -INFINITY"
+        body = [f"if ({least}) {{", f"{step}{total} += exp2f({print_cuda(weight, scope)}){share};"]
+        if lse:
+            alone = Call("div", (sink - Const(_MUCH), per_unit))
+            body += [
+                "} else {  // no key: the sink has all of the weight, and LSE is the sink",
+                f"{step}{top} = {print_cuda(alone, scope)};", f"{step}{total} = exp2f({_MUCH}.f){share};",
+            ]  # fmt: skip
+        body.append("}")
+        lines += [f"if ({bounds[0]}) {{", *(f"{step}{line}" for line in body), "}"] if bounds else body
+    except NotInScope as missing:
+        raise Refused(make("CB436", span, name=missing.name)) from missing
+    said = "the sink joins each row here once"
+    new = block(lines, place.fragment.extents, loops, place.indent, step, said)
+    end = line_rest(texts[place.path], place.at)
+    return Hunk(end, end, "", new, "sink", place.line, attention.spans.get("sink"))
 
 
 def _kind(dtype: str) -> str:
@@ -191,72 +271,3 @@ def _assignments(goal: Wanted, element: str, scope: Scope, keep: str) -> list[st
     fill = float_literal(goal.fill)
     test = f"const bool {keep} = {print_cuda(goal.mask, scope)};"
     return [test, f"{element} = {keep} ? {value} : {fill};"]
-
-
-def _block(lines: Sequence[str], extents: Sequence[str], loops: Sequence[str], indent: str, step: str) -> str:
-    out = [f"{indent}// cubridge: each score passes here once, seen while the kernel ran (observed)"]
-    for depth, (end, name) in enumerate(zip(extents, loops, strict=True)):
-        out.append("#pragma unroll" if not indent else f"{indent}{step * depth}#pragma unroll")
-        out.append(f"{indent}{step * depth}for (int {name} = 0; {name} < {end}; ++{name}) {{")
-    deep = len(extents) or 1
-    if not extents:
-        out.append(f"{indent}{{")
-    out += [f"{indent}{step * deep}{line}" for line in lines]
-    out += [f"{indent}{step * depth}}}" for depth in reversed(range(deep))]
-    return "\n" + "\n".join(out)
-
-
-def _step(body: str) -> str:
-    return "  " if re.search(r"\n  \S", body) else "    "
-
-
-def _line_rest(text: Text, at: int) -> int:
-    """The end of the line where nothing but a comment follows, else `at`."""
-    end = text.code.find("\n", at)
-    end = len(text.code) if end < 0 else end
-    if text.code[at:end].strip():
-        return at
-    return end - 1 if text.data[at:end].endswith(b"\r") else end
-
-
-def affine_text(affine: Affine, loops: Sequence[str], site: Site) -> str:
-    """An index as C++."""
-    parts = [_term(term, loops, site) for term in affine.terms]
-    if affine.constant or not parts:
-        parts.append(str(affine.constant))
-    return " + ".join(parts).replace("+ -", "- ")
-
-
-def _term(term: Term, loops: Sequence[str], site: Site) -> str:
-    name = term.name.format(*loops)
-    if term.mask:
-        shifted = f"{name} >> {term.shift} & {term.mask}" if term.shift else f"{name} & {term.mask}"
-        return f"({shifted})" + (f" * {term.factor}" if term.factor != 1 else "")
-    if term.factor == 1:
-        return name
-    named = product_spelled(site.place.body, name, site.named.get(term.factor, ()))
-    return f"{name} * {named or term.factor}"
-
-
-class _Names:
-    """Names that do not occur in a function."""
-
-    _CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "e": ("e", "elem", "score_index"),
-        "i": ("row", "q_row", "row_index"),
-        "j": ("key", "k_col", "key_index"),
-        "b": ("batch", "batch_index"),
-        "h": ("head", "head_index"),
-        "keep": ("keep", "attended", "is_attended"),
-    }
-
-    def __init__(self, body: str) -> None:
-        self._taken = set(re.findall(r"[A-Za-z_]\w*", body))
-
-    def make(self, base: str) -> str:
-        """A free name for what `base` stands for."""
-        wanted = self._CHOICES.get(base, (base,))
-        numbered = (f"{wanted[-1]}_{n}" for n in itertools.count(1))
-        name = next(n for n in itertools.chain(wanted, numbered) if n not in self._taken)
-        self._taken.add(name)
-        return name

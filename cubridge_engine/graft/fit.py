@@ -110,7 +110,9 @@ def _affine(seen: Sequence[Observation], labels: Sequence[tuple[Array, tuple[Arr
 
     bits = _bits({name: column(name, "bits") for name in seen[0].bits})
     integers = {name: column(name, "integers") for name in seen[0].integers}
-    varied = [(n, c) for n, c in integers.items() if np.ptp(c) > 0][:_MOST_VARIED]
+    moving = {n for n in integers if any(np.ptp(one.integers[n]) > 0 for one in seen)}
+    order = sorted(integers, key=lambda n: n not in moving)  # sizes, which differ from problem to problem only, last
+    varied = [(n, integers[n]) for n in order if np.ptp(integers[n]) > 0][:_MOST_VARIED]
     for count in range(3):
         solved = (_solved(index, bits, chosen) for chosen in itertools.combinations(varied, count))
         found = sorted((a for a in solved if a is not None), key=_length)
@@ -178,4 +180,17 @@ def _passed(seen: Observation, indices: Sequence[Affine], factor: float) -> Arra
         return None
     passed = np.zeros(table.shape, np.int32)
     np.add.at(passed, at, 1)
+    if (passed > 1).any() and not _each_once(np.ravel_multi_index(at, table.shape), seen):
+        return None
     return passed
+
+
+def _each_once(scores: Array, seen: Observation) -> bool:
+    """Whether no element of a thread holds a score twice: copies of a score in several lanes are changed alike, and one
+    that passes again would be changed again.
+    """
+    keys = scores.astype(np.int64)
+    where = {n: c for n, c in seen.integers.items() if n.startswith("blockIdx.")} | dict(seen.bits)
+    for column in where.values():
+        keys = keys * (int(column.max(initial=0)) + 1) + column
+    return len(np.unique(keys)) == len(keys)

@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 
 from ..compile import Compiled, Contract, shared_limit
+from ..device import device_available
 from ..diagnostics import Diagnostic, Severity, Span, make
 from ..ir.expr import Call, Const, Expr, Var
 from ..ir.nodes import GridMap, Kernel, Origin, Param
-from ..results import CompiledResult, EmptyRows, PowerResult, Report
+from ..results import CompiledResult, DeviceResult, EmptyRows, PowerResult, Report
 from ..spec.attention import Attention
 from ..verify.derive import choose_heads, grid_for, tile_for
 from ..verify.executed import static_at
 from ..verify.explain import Binding
 from ..verify.fitting import demanded
+from ..verify.gpu_level import GpuJob, GpuOutcome, run_gpu
 from ..verify.grid import Case
 from ..verify.inputs import to_numpy
 from ..verify.instances import Instances
 from ..verify.ir_level import number
-from ..verify.levels import UNREACHED, applicability
+from ..verify.levels import ORDER, UNREACHED, applicability, highest
 from ..verify.measure import TOLERANCES, row_errors
 from ..verify.power import MARGIN
 from ..verify.prepare import Preparer, formula
@@ -33,6 +35,7 @@ from ..verify.simulated_level import SimulatedJob, SimulatedOutcome, run_simulat
 from ..verify.stages import Stages
 from ..verify.subject import Subject, VerifyOptions
 from ..verify.versions import versions
+from .inherited import UNWRITTEN, Known, Original, own_findings
 
 NOT_READ = "the kernel was watched, not read"
 
@@ -43,12 +46,13 @@ class Grafted:
 
     path: str
     text: bytes
-    compile: Callable[[], Compiled]
+    compile: Callable[[str], Compiled]  # for an architecture; '' is that of the contract
     contract: Contract
     scale: float
     causal: bool
     operands: dict[str, str]
-    unchanged: Expr  # the score of the kernel as it was
+    unchanged: Expr | None  # the score of the kernel as it was; None where it is as it was
+    original: Original | None = None
 
 
 def kernel_of(contract: Contract, span: Span | None) -> Kernel:
@@ -89,7 +93,7 @@ def _strides(contract: Contract) -> dict[str, tuple[Expr, ...]]:
 def gate(
     grafted: Grafted, attention: Attention, program: Any, options: VerifyOptions, stages: Stages, span: Span | None
 ) -> tuple[Report, list[Diagnostic]]:
-    """Levels ``compiled`` and ``simulated``; a level ``ir`` there is none."""
+    """Levels ``compiled``, ``simulated`` and, where there is a device, ``gpu``; a level ``ir`` there is none."""
     contract = grafted.contract
     attention = demanded(attention, contract)
     kernel = kernel_of(contract, span)
@@ -99,34 +103,43 @@ def gate(
     heads = choose_heads(attention)
     preparer = Preparer(attention, program, tile_for(attention, kernel))
     outcome: SimulatedOutcome | None = None
+    device: GpuOutcome | None = None
     checks: list[PowerResult] = []
     grid = None
-    if heads is None or compiled is None or not options.use_simulator:
-        why = "a level below was not reached" if compiled is None else "no head counts fit the spec and the contract"
-        why = why if options.use_simulator else "switched off"
-        stages.note("simulate", "skipped", why)
-    else:
+    why = "a level below was not reached" if compiled is None else "no head counts fit the spec and the contract"
+    runs = heads is not None and compiled is not None
+    if not (runs and options.use_simulator):
+        stages.note("simulate", "skipped", why if options.use_simulator else "switched off")
+    if heads is not None and compiled is not None:
         grid = grid_for(attention, kernel, heads)
         cases = tuple(_seeded(c, options) for c in grid.cases if c.Sk or options.empty_rows == "keep")
         values: dict[str, float | int] = {"scale": grafted.scale, "causal": int(grafted.causal)}
         subject = Subject(grafted.path, grafted.text, kernel, Binding(values, grafted.operands), contract)
         instances = Instances(subject, contract, attention, preparer, lambda _a, _k: cases)
         checks = _power(grafted, attention, preparer, cases, contract, diagnostics)
-        outcome = _simulated(grafted, compiled, instances, options, stages, diagnostics)
+        if options.use_simulator:
+            outcome = _simulated(grafted, compiled, instances, options, stages, diagnostics)
+        device = _on_gpu(grafted, instances, options, stages, diagnostics)
+    else:
+        stages.note("gpu", "skipped", why)
     failed = any(stage.state == "failed" for stage in stages.done) or any(
         d.severity is Severity.ERROR for d in diagnostics
     )
-    passed = outcome is not None and outcome.passed and not failed
-    level = "simulated" if passed else "compiled" if compiled is not None else "none"
+    reached = {"simulated": stages.state("simulate"), "gpu": stages.state("gpu")}
+    errors = any(d.severity is Severity.ERROR for d in diagnostics)
+    level = highest({"lifted": True, "ir": True, "compiled": stages.state("compile")} | ({} if errors else reached))
+    level = level if ORDER[level] >= ORDER["compiled"] else "none"  # it was not lifted, and there is no level ir
     if contract.requires:
         diagnostics.append(make("CB729", span, requires=", ".join(contract.requires)))
+    executed = [c for one in (outcome, device) if one is not None for c in one.cases]
+    info = device.device if device is not None else None
     dead = [p.dead for p in preparer.made.values() if p.dead is not None]
     report = Report.model_validate(
         {
             "level": level,
             "applicability": applicability(level, failed, {d.code for d in diagnostics}),
             "stages": tuple(stages.done),
-            "cases": tuple(outcome.cases) if outcome else (),
+            "cases": tuple(executed),
             "compiled": _figures(compiled, contract),
             "simulated": tuple(r.model_copy(update={"cost": None}) for r in outcome.results) if outcome else (),
             "power": tuple(checks),
@@ -135,12 +148,13 @@ def gate(
                     "rows": sum(int(d.sum()) for d in dead),
                     "spec": attention.empty_rows,
                     "policy": options.empty_rows,
-                    "kept": sum(c.kept_rows for c in outcome.cases) if outcome else 0,
+                    "kept": sum(c.kept_rows for c in executed),
                 }
             ),
             "covered": grid.covered if grid else {},
             "not_covered": {**(grid.not_covered if grid else {}), **(outcome.not_run if outcome else {})},
-            "seeds": tuple(sorted({c.seed for c in outcome.cases})) if outcome else (),
+            "device": DeviceResult(name=info.name, arch=info.arch, driver=info.driver) if info else None,
+            "seeds": tuple(sorted({c.seed for c in executed})),
             "versions": versions(),
         }
     )
@@ -154,13 +168,38 @@ def _seeded(case: Case, options: VerifyOptions) -> Case:
 def _compiled(grafted: Grafted, stages: Stages, diagnostics: list[Diagnostic]) -> Compiled | None:
     """The machine code, too: what ptxas refuses is of no use."""
     with stages.run("compile") as stage:
-        compiled = grafted.compile()
+        compiled = grafted.compile("")
         errors = [d for d in compiled.diagnostics if d.severity is Severity.ERROR]
         diagnostics += errors
         if errors or not compiled.ok:
             stage.fail("see the diagnostics")
             return None
     return compiled
+
+
+def _on_gpu(
+    grafted: Grafted, instances: Instances, options: VerifyOptions, stages: Stages, diagnostics: list[Diagnostic]
+) -> GpuOutcome | None:
+    """The grid on a device, with the text compiled for it."""
+    info = device_available() if options.use_gpu else None
+    if info is None:
+        stages.note("gpu", "skipped", "no GPU here" if options.use_gpu else "switched off")
+        return None
+    with stages.run("gpu") as stage:
+        compiled = grafted.compile(info.arch)
+        errors = [d for d in compiled.diagnostics if d.severity is Severity.ERROR]
+        diagnostics += [d for d in errors if d not in diagnostics]
+        if errors or not compiled.ok:
+            stage.fail(f"it does not compile for {info.arch}")
+            return None
+        problems = instances.problems()
+        chosen = [i for i in instances.contract.instances if i.head_dim in problems]
+        job = GpuJob(instances.contract, compiled, problems, options.empty_rows)
+        outcome = run_gpu(job, chosen, options.rounds, lambda done, total, text: stages.tick("gpu", done, total, text))
+        diagnostics += [d for d in outcome.diagnostics if d not in diagnostics]
+        if not outcome.passed:
+            stage.fail("see the diagnostics")
+    return outcome
 
 
 def _figures(compiled: Compiled | None, contract: Contract) -> tuple[CompiledResult, ...]:
@@ -194,15 +233,21 @@ def _power(
             code = "CB711" if check.kind == "output" else UNREACHED if check.part == "mask" else "CB710"
             what = check.what if check.kind == "output" else f"a constant of the {check.part}"
             diagnostics.append(make(code, part, what=what, old=check.old, new=check.new))
-    return [*out, _as_it_was(grafted, attention, preparer, cases, dtype, diagnostics)]
+    others: dict[str, Attention] = {}
+    if grafted.unchanged is not None:
+        mask = _causal() if grafted.causal else None
+        others["the kernel as it was"] = replace(attention, score=grafted.unchanged, mask=mask, sink=None)
+    if attention.sink is not None:
+        others["the spec without its sink"] = replace(attention, sink=None)
+    told = [_told(what, one, attention, preparer, cases, dtype, diagnostics) for what, one in others.items()]
+    return [*out, *told]
 
 
-def _as_it_was(
-    grafted: Grafted, attention: Attention, preparer: Preparer, cases: Sequence[Case], dtype: str,
+def _told(
+    what: str, plain: Attention, attention: Attention, preparer: Preparer, cases: Sequence[Case], dtype: str,
     diagnostics: list[Diagnostic],
 ) -> PowerResult:  # fmt: skip
-    """The original's function must be told from the spec: else nothing was tested that was changed."""
-    plain = replace(attention, score=grafted.unchanged, mask=_causal() if grafted.causal else None)
+    """Another function must be told from the spec: else nothing was tested that was changed."""
     tolerance = TOLERANCES[dtype]
     worst, name = 0.0, ""
     for case in cases:
@@ -216,7 +261,6 @@ def _as_it_was(
         if float(errors.max(initial=0.0)) > worst:
             worst, name = float(errors.max(initial=0.0)), case.name
     rejected = worst > MARGIN * tolerance.relative
-    what = "the kernel as it was"
     if not rejected:
         diagnostics.append(make("CB711", attention.spans.get("function"), what=what))
     return PowerResult(what=what, kind="output", case=name, distance=number(worst), rejected=rejected)
@@ -231,8 +275,20 @@ def _simulated(
     diagnostics: list[Diagnostic],
 ) -> SimulatedOutcome:  # fmt: skip
     job = SimulatedJob(grafted.contract, compiled, grafted.path, grafted.text, options.empty_rows)
+
+    def tick(done: float, total: int, text: str) -> None:
+        stages.tick("simulate", done, total, text)
+
     with stages.run("simulate") as stage:
-        outcome = run_simulated(job, instances, lambda done, total, text: stages.tick("simulate", done, total, text))
+        outcome = run_simulated(job, instances, tick)
+        if grafted.original is not None and any(d.code == UNWRITTEN for d in outcome.diagnostics):
+            own = own_findings(
+                grafted.original, grafted.path, instances, {c.name for c in outcome.cases if not c.passed}
+            )
+            known = Known(own, grafted.path, grafted.text)
+            if own:
+                outcome = run_simulated(replace(job, known=known), instances, tick)
+            diagnostics += known.notes()
         diagnostics += [d for d in outcome.diagnostics if d not in diagnostics]
         static = () if outcome.skipped else static_at(job, instances)
         diagnostics += [d for d in static if d not in diagnostics]

@@ -7,12 +7,12 @@ j come from; the change is put there. What says that it is right is the gate alo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..compile import Contract
-from ..compile.search import project_root
+from ..compile.search import Build, project_root
 from ..diagnostics import Diagnostic, Severity, Span, make
 from ..simulate import load
 from ..simulate.calling import prepare_call
@@ -21,9 +21,10 @@ from ..verify.stages import Stages
 from ..watch import Watched, watch
 from ..watch.problem import choose_problem
 from .build import Builder, Built
-from .look import Base, look, span_of
-from .model import Place, Refused, Site
+from .look import Base, Runs, observe, sites_of, span_of
+from .model import Place, Refused, RowSite, Site
 from .places import find_places
+from .rows import find_rows, row_site
 from .text import Text
 
 _LIBRARIES = frozenset({"cutlass", "cute", "third_party", "3rdparty"})  # folders of a project that are not its own
@@ -40,6 +41,7 @@ class Understood:
     texts: Mapping[Path, Text]
     sites: tuple[Site, ...]
     base: Base
+    row: RowSite | None = None  # where a sink joins, if that was asked for
 
     def note(self) -> Diagnostic:
         """What is observed, in a sentence."""
@@ -53,10 +55,14 @@ class Understood:
         return make("CB435", span, problem=sizes, function=f"it computes {function.name}", count=count)
 
 
-def understand(contract: Contract, path: Path, arch: str, stages: Stages) -> Understood:
-    """Compile, watch, and look at the kernel of a contract in the file at `path`. Raises Refused."""
+def understand(
+    contract: Contract, path: Path, arch: str, stages: Stages, sink: bool = False, build: Build | None = None
+) -> Understood:
+    """Compile, watch, and look at the kernel of a contract in the file at `path`; with `sink` also for the place where
+    one joins. `build`: settings of its project that are not found beside it. Raises Refused.
+    """
     path = Path(os.path.realpath(path))
-    builder = Builder(contract, path, arch)
+    builder = Builder(contract, path, arch, build or Build())
     with stages.run("watch") as stage:
         try:
             built, watched = _watched(builder, stages)
@@ -67,11 +73,13 @@ def understand(contract: Contract, path: Path, arch: str, stages: Stages) -> Und
     with stages.run("places") as stage:
         try:
             texts = project_texts(watched, path)
-            sites = _sites(builder, watched, texts, base)
+            rows = find_rows(watched, texts) if sink else []
+            sites, runs = _sites(builder, watched, texts, base, rows)
+            row = row_site(runs, rows, contract, base) if sink else None
         except Refused as refused:
             stage.fail(refused.diagnostics[0].message)
             raise
-    return Understood(builder, built, watched, texts, sites, base)
+    return Understood(builder, built, watched, texts, sites, base, row)
 
 
 def _watched(builder: Builder, stages: Stages) -> tuple[Built, Watched]:
@@ -133,12 +141,19 @@ def project_texts(watched: Watched, path: Path) -> dict[Path, Text]:
     return texts
 
 
-def _sites(builder: Builder, watched: Watched, texts: Mapping[Path, Text], base: Base) -> tuple[Site, ...]:
-    """Behind the products themselves, else behind any step that holds scores."""
+def _sites(
+    builder: Builder, watched: Watched, texts: Mapping[Path, Text], base: Base, rows: Sequence[Place]
+) -> tuple[tuple[Site, ...], Runs]:
+    """Behind the products themselves, else behind any step that holds scores; and what was seen, of `rows` too."""
+
+    def looked(places: Sequence[Place]) -> tuple[tuple[Site, ...], Runs]:
+        runs = observe(builder, [*places, *(r for r in rows if r not in places)], texts, base)
+        return sites_of(runs, places, builder.contract, texts, base), runs
+
     first = find_places(watched, texts, spread=False)
     if first:
         try:
-            return look(builder, first, texts, base)
+            return looked(first)
         except Refused as refused:
             kept = refused
     else:
@@ -146,4 +161,4 @@ def _sites(builder: Builder, watched: Watched, texts: Mapping[Path, Text], base:
     more: list[Place] = [p for p in find_places(watched, texts, spread=True) if p not in first]
     if not more:
         raise kept
-    return look(builder, [*first, *more], texts, base)
+    return looked([*first, *more])

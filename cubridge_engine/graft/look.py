@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from .model import Array, Place, Refused, Site
 from .probe import Probe, Seen, roles_of, run_probes, with_probes
 from .text import Text
 
+_LONG = 256  # keys of which a kernel may want whole multiples
 SIZE_ROLES = ("B", "H", "Hkv", "Sq", "Sk")
 
 
@@ -45,32 +47,59 @@ def problems_for(contract: Contract, causal: bool) -> list[Problem]:
     """Two problems of whole tiles that tell batch, heads, rows and keys apart, and the first tile from the last."""
     br, bc, one = contract.br, contract.bc, contract.instances[0]
     groups = ((4, 2), (2, 1)) if contract.gqa else ((2, 2), (3, 3))
-    lengths = (((2 * br, 3 * bc), (3 * br, 4 * bc)), ((3 * max(br, bc),) * 2, (4 * max(br, bc),) * 2))
-    for pair in lengths:
+    wide, most = max(bc, _LONG), max(br, bc)
+    lengths = (
+        ((2 * br, 3 * bc), (3 * br, 4 * bc)), ((3 * most,) * 2, (4 * most,) * 2),
+        ((2 * br, 2 * wide), (3 * br, 3 * wide)), ((1, 2 * wide), (1, 3 * wide)),
+    )  # fmt: skip
+    for batches, pair in itertools.product(((2, 3), (1, 1)), lengths):  # a contract may ask for one batch, or one row
         found: list[Problem] = []
-        for batch, (h, hkv), (sq, sk) in zip((2, 3), groups, pair, strict=True):
+        for batch, (h, hkv), (sq, sk) in zip(batches, groups, pair, strict=True):
             sizes = {"B": batch, "H": h, "Hkv": hkv, "Sq": sq, "Sk": sk, "D": one.head_dim, "Dv": one.value_dim}
             if meets(contract, sizes):
                 found.append(problem_of(sizes, one.dtype, causal=causal, seed=31 + batch))
         if len(found) == 2:
             return found
-    raise Refused(make("CB131", None, requires=" and ".join(contract.requires)))
+    why = f"no two small problems are what its contract requires: {' and '.join(contract.requires)}"
+    raise Refused(make("CB430", None, why=why))
 
 
-def look(builder: Builder, places: Sequence[Place], texts: Mapping[Path, Text], base: Base) -> tuple[Site, ...]:
-    """The sites among `places`, in the order of the text. Raises Refused."""
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Probes, the problems that the probed kernel was run on, and what each run showed of each probe."""
+
+    probes: tuple[Probe, ...]
+    problems: tuple[Problem, ...]
+    seen: tuple[tuple[Seen, ...], ...]
+
+
+def observe(builder: Builder, places: Sequence[Place], texts: Mapping[Path, Text], base: Base) -> Runs:
+    """Probe the places, compile, run. Raises Refused."""
     contract = builder.contract
     told = told_sizes(contract)
     probes = [Probe(p, (*p.integers, *(t for t in told.values() if in_scope(t, p)))) for p in places]
     module, kernel, roles = _probed(builder, probes, texts)
     problems = problems_for(contract, base.causal)
-    seen = [_run(builder, module, kernel, roles, probes, problem) for problem in problems]
+    seen = tuple(tuple(_run(builder, module, kernel, roles, probes, problem)) for problem in problems)
+    return Runs(tuple(probes), tuple(problems), seen)
+
+
+def look(builder: Builder, places: Sequence[Place], texts: Mapping[Path, Text], base: Base) -> tuple[Site, ...]:
+    """The sites among `places`, in the order of the text. Raises Refused."""
+    return sites_of(observe(builder, places, texts, base), places, builder.contract, texts, base)
+
+
+def sites_of(
+    runs: Runs, places: Sequence[Place], contract: Contract, texts: Mapping[Path, Text], base: Base
+) -> tuple[Site, ...]:
+    """The sites among `places`, which were all looked at. Raises Refused."""
     looked = [
         found
-        for n, probe in enumerate(probes)
-        if (found := _looked(probe, [run[n] for run in seen], contract, problems, base)) is not None
+        for n, probe in enumerate(runs.probes)
+        if probe.place in places
+        and (found := _looked(probe, [run[n] for run in runs.seen], contract, runs.problems, base)) is not None
     ]
-    return _chosen(looked, problems, base, texts)
+    return _chosen(looked, runs.problems, base, texts)
 
 
 def told_sizes(contract: Contract) -> dict[str, str]:
@@ -92,21 +121,37 @@ def in_scope(text: str, place: Place) -> bool:
 def _probed(
     builder: Builder, probes: Sequence[Probe], texts: Mapping[Path, Text]
 ) -> tuple[Module, str, dict[int, tuple[int, int]]]:
-    changed: dict[Path, bytes] = {}
-    lines = [0] * len(probes)
-    for path in {p.place.path for p in probes}:
-        own = [n for n, p in enumerate(probes) if p.place.path == path]
-        changed[path], at = with_probes(texts[path].data, [probes[n] for n in own])
-        for n, line in zip(own, at, strict=True):
-            lines[n] = line
-    built = builder.compile(changed)
-    failed = [d for d in built.compiled.diagnostics if d.severity is Severity.ERROR]
-    if built.compiled.ptx is None or failed:
-        why = failed[0].message if failed else "the compiler gave no PTX"
-        raise Refused(make("CB432", None, why=f"what may hold them could not be looked at: {why}"))
+    """The kernel with the probes that compile: what looks like floats by its text may be something else."""
+    kept = list(range(len(probes)))
+    while True:
+        changed, lines = _with_probes(probes, kept, texts)
+        built = builder.compile(changed)
+        failed = [d for d in built.compiled.diagnostics if d.severity is Severity.ERROR]
+        if built.compiled.ptx is not None and not failed:
+            break
+        wrong = {(built.original(d.span.path), d.span.line + 1 + k) for d in failed if d.span for k in (0, -1)}
+        bad = {n for n in kept if (probes[n].place.path, lines[n]) in wrong}
+        kept = [n for n in kept if n not in bad]
+        if not bad or not kept:
+            why = failed[0].message if failed else "the compiler gave no PTX"
+            raise Refused(make("CB432", None, why=f"what may hold them could not be looked at: {why}"))
     module = load(built.compiled.ptx)
     kernel = built.compiled.lowered[builder.contract.instances[0].expression]
     return module, kernel, roles_of(module, kernel, probes, lines, built)
+
+
+def _with_probes(
+    probes: Sequence[Probe], kept: Sequence[int], texts: Mapping[Path, Text]
+) -> tuple[dict[Path, bytes], list[int]]:
+    """The files with some of the probes, and for each probe the line of its numbers; 0 for one that was left out."""
+    changed: dict[Path, bytes] = {}
+    lines = [0] * len(probes)
+    for path in {probes[n].place.path for n in kept}:
+        own = [n for n in kept if probes[n].place.path == path]
+        changed[path], at = with_probes(texts[path].data, [probes[n] for n in own])
+        for n, line in zip(own, at, strict=True):
+            lines[n] = line
+    return changed, lines
 
 
 def _run(
@@ -139,28 +184,43 @@ def _looked(
     seen: list[Observation] = []
     numbers: list[dict[str, Array]] = []
     for run, problem in ((runs[n], problems[n]) for n in ran):
-        lanes, values, loops, held = run.joined()
-        shape = contract.launch(problem.sizes, problem.dtype)
-        threads, blocks = _coordinates(lanes, shape.grid, shape.block)
-        bits = {**threads, **{f"{{{n}}}": column for n, column in enumerate(loops.T)}}
-        numbers.append(dict(zip(probe.numbers, held.T, strict=True)))
-        own = {n: c for n, c in numbers[-1].items() if n in place.integers}
-        raw = raw_scores(problem, default_heads(problem))
-        seen.append(Observation(values, bits, {**own, **blocks}, raw, attended(problem, base)))
+        one, held = observation(probe, run, contract, problem, base)
+        numbers.append(held)
+        seen.append(one)
     found = match(seen, units_of(problems[0].scale))
     if found is None:
         return None
-    fixed = {n: _fixed([run[n] for run in numbers]) for n in place.constants if n in numbers[0]}
-    named: dict[int, tuple[str, ...]] = {}
-    for name, value in fixed.items():
-        if value is not None:
-            named[value] = (*named.get(value, ()), name)
+    named = named_constants(place, numbers)
     passed = None
     if found.passed is not None:
         all_passed = dict(zip(ran, found.passed, strict=True))
         passed = tuple(all_passed.get(n, np.zeros((p.B, p.H, p.Sq, p.Sk), np.int32)) for n, p in enumerate(problems))
-    sizes = _sizes(numbers, [problems[n] for n in ran], contract)
+    sizes = spelled_sizes(numbers, [problems[n] for n in ran], contract)
     return _Looked(place, replace(found, passed=passed), sizes, named)
+
+
+def observation(
+    probe: Probe, run: Seen, contract: Contract, problem: Problem, base: Base
+) -> tuple[Observation, dict[str, Array]]:
+    """What one run showed of a probe, against the scores of its problem; and the numbers in scope."""
+    lanes, values, loops, held = run.joined()
+    shape = contract.launch(problem.sizes, problem.dtype)
+    threads, blocks = _coordinates(lanes, shape.grid, shape.block)
+    bits = {**threads, **{f"{{{n}}}": column for n, column in enumerate(loops.T)}}
+    numbers = dict(zip(probe.numbers, held.T, strict=True))
+    own = {n: c for n, c in numbers.items() if n in probe.place.integers}
+    raw = raw_scores(problem, default_heads(problem))
+    return Observation(values, bits, {**own, **blocks}, raw, attended(problem, base)), numbers
+
+
+def named_constants(place: Place, numbers: Sequence[Mapping[str, Array]]) -> dict[int, tuple[str, ...]]:
+    """The constants of the text at a place, by the value that each was seen to have."""
+    named: dict[int, tuple[str, ...]] = {}
+    for name in place.constants & set(numbers[0]):
+        value = _fixed([run[name] for run in numbers])
+        if value is not None:
+            named[value] = (*named.get(value, ()), name)
+    return {value: tuple(sorted(names)) for value, names in named.items()}
 
 
 def _fixed(columns: Sequence[Array]) -> int | None:
@@ -181,7 +241,9 @@ def _coordinates(
     return out[0], out[1]
 
 
-def _sizes(numbers: Sequence[Mapping[str, Array]], problems: Sequence[Problem], contract: Contract) -> dict[str, str]:
+def spelled_sizes(
+    numbers: Sequence[Mapping[str, Array]], problems: Sequence[Problem], contract: Contract
+) -> dict[str, str]:
     """How each size is spelled: as the contract's parameter, where it was seen to hold it."""
     out: dict[str, str] = {}
     for role, text in told_sizes(contract).items():
@@ -189,20 +251,26 @@ def _sizes(numbers: Sequence[Mapping[str, Array]], problems: Sequence[Problem], 
             (run[text] == problem.sizes[role]).all() for run, problem in zip(numbers, problems, strict=True)
         ):
             out[role] = text
+    if "Sq == Sk" in contract.requires:
+        out |= {a: out[b] for a, b in (("Sq", "Sk"), ("Sk", "Sq")) if a not in out and b in out}
     return out
 
 
 def _chosen(
     looked: Sequence[_Looked], problems: Sequence[Problem], base: Base, texts: Mapping[Path, Text]
 ) -> tuple[Site, ...]:
-    """The first places that together see every needed score exactly once. Raises Refused where there are none."""
+    """The first places that together see every needed score, each at one of them, in as many lanes as any other.
+    Raises Refused where there are none.
+    """
     totals = [np.zeros((p.B, p.H, p.Sq, p.Sk), np.int32) for p in problems]
     chosen: list[_Looked] = []
     for one in looked:
         passed = one.matched.passed
-        if passed is None or any((t + p > 1).any() for t, p in zip(totals, passed, strict=True)):
+        if passed is None or any(((t > 0) & (p > 0)).any() for t, p in zip(totals, passed, strict=True)):
             continue
-        totals = [t + p for t, p in zip(totals, passed, strict=True)]
+        if len({int(n) for p in passed for n in np.unique(p[p > 0])}) != 1:
+            continue
+        totals = [t + (p > 0) for t, p in zip(totals, passed, strict=True)]
         chosen.append(one)
     missed = sum(int(((t == 0) & attended(p, base)).sum()) for t, p in zip(totals, problems, strict=True))
     if not chosen or missed:
@@ -210,7 +278,7 @@ def _chosen(
     return tuple(
         Site(
             one.place, one.matched.units, {n: a for n, a in one.matched.indices.items() if a is not None},
-            one.sizes, one.named, sum(int(p.sum()) for p in one.matched.passed or ()),
+            one.sizes, one.named, sum(int((p > 0).sum()) for p in one.matched.passed or ()),
         )
         for one in chosen
     )  # fmt: skip

@@ -80,6 +80,24 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSite:
+    """A place behind the loop over keys at which maximum and sum of each row were seen complete, once for each row.
+
+    The fragment of `place` holds the maximum in `units`, `total` the sum of exp(score - maximum), by the same loop
+    variables. `lanes`: 1 where each element holds the whole sum, else how many hold the shares of a sum.
+    `indices` are those of b, h and i.
+    """
+
+    place: Place
+    total: Fragment
+    units: str
+    lanes: int
+    indices: Mapping[str, Affine]
+    sizes: Mapping[str, str]
+    named: Mapping[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class FileEdit:
     """One file before and after, and its hunks."""
 

@@ -13,7 +13,7 @@ from ..ir.expr import Read
 from ..lower import Hunk
 from ..lower.cuda_expr import PRIMARY, Scope, print_cuda
 from ..spec.attention import Attention, TensorInput
-from .model import Refused, Site
+from .model import Place, Refused
 from .text import Block, Text
 
 # dtype in the spec -> (C++, type in a contract); others would have to be those of Q.
@@ -35,7 +35,7 @@ class Passed:
 
 
 def pass_operands(
-    operands: Sequence[TensorInput], sites: Sequence[Site], contract: Contract, texts: Mapping[Path, Text],
+    operands: Sequence[TensorInput], places: Sequence[Place], contract: Contract, texts: Mapping[Path, Text],
     attention: Attention,
 ) -> Passed:  # fmt: skip
     """Give the kernel a pointer for each of `operands`. Raises Refused."""
@@ -45,17 +45,17 @@ def pass_operands(
         if item.dtype not in _TYPES:
             raise Refused(_cannot(f"the {item.dtype} tensor {item.name}", attention, item))
     structs = [p for p in contract.parameters if p.fields]
-    if len(structs) == 1 and all(_has(site, structs[0].name) for site in sites):
+    if len(structs) == 1 and all(_has(place, structs[0].name) for place in places):
         return _in_struct(operands, structs[0], contract, texts, attention)
-    return _in_signature(operands, sites, contract, texts, attention)
+    return _in_signature(operands, places, contract, texts, attention)
 
 
 def _cannot(what: str, attention: Attention, item: TensorInput) -> Diagnostic:
     return make("CB434", attention.spans.get(item.name) or item.span, what=what)
 
 
-def _has(site: Site, name: str) -> bool:
-    head = site.place.body[: site.place.body.find("{")]
+def _has(place: Place, name: str) -> bool:
+    head = place.body[: place.body.find("{")]
     return re.search(rf"\b{name}\b\s*[,)]", head) is not None
 
 
@@ -64,12 +64,16 @@ def _in_struct(
     attention: Attention,
 ) -> Passed:  # fmt: skip
     members = [field.parameter.name for field in sorted(struct.fields, key=lambda f: f.offset)]
-    found = [
-        (_declared(members, text, block), path, block)
-        for path, text in texts.items()
-        for block in _structs(text)
-        if _declared(members[-1:], text, block)  # a derived struct has the last ones
-    ]
+    found: list[tuple[int, Path, Block]] = []
+    for last in reversed(members):  # a derived struct has the last ones; a contract may name what is no member
+        found = [
+            (_declared(members, text, block), path, block)
+            for path, text in texts.items()
+            for block in structs_of(text)
+            if _declared([last], text, block)
+        ]
+        if found:
+            break
     found.sort(key=lambda f: f[0])
     if not found or [count for count, *_ in found].count(found[-1][0]) != 1:
         what = f"{operands[0].name}, for which no struct with {members[-1]} was found,"
@@ -102,7 +106,8 @@ def _declared(names: Sequence[str], text: Text, block: Block) -> int:
     return sum(re.search(rf"\b{name}\b\s*[;,]", own) is not None for name in names)
 
 
-def _structs(text: Text) -> list[Block]:
+def structs_of(text: Text) -> list[Block]:
+    """The bodies of structs and classes."""
     out: list[Block] = []
     for start, end in text.pairs.items():
         if text.code[start] == "{":
@@ -114,15 +119,15 @@ def _structs(text: Text) -> list[Block]:
 
 
 def _in_signature(
-    operands: Sequence[TensorInput], sites: Sequence[Site], contract: Contract, texts: Mapping[Path, Text],
+    operands: Sequence[TensorInput], places: Sequence[Place], contract: Contract, texts: Mapping[Path, Text],
     attention: Attention,
 ) -> Passed:  # fmt: skip
     hunks: dict[Path, tuple[Hunk, ...]] = {}
-    spelled = {item.name: _free(item.name, sites[0].place.body) for item in operands}
+    spelled = {item.name: _free(item.name, places[0].body) for item in operands}
     added = "".join(f", const {_TYPES[item.dtype][0]} *__restrict__ {spelled[item.name]}" for item in operands)
-    for site in sites:
-        text = texts[site.place.path]
-        function = text.function_around(site.place.at)
+    for place in places:
+        text = texts[place.path]
+        function = text.function_around(place.at)
         if function is None or "__global__" not in function.header:
             raise Refused(
                 _cannot(
@@ -131,7 +136,7 @@ def _in_signature(
             )
         at = function.header_start + function.header.rfind(")")
         span = attention.spans.get(operands[0].name)
-        hunks[site.place.path] = (Hunk(at, at, "", added, "operand", text.line_of(at), span),)
+        hunks[place.path] = (Hunk(at, at, "", added, "operand", text.line_of(at), span),)
     extra = tuple(Parameter(spelled[i.name], f"operand:{i.name}", _TYPES[i.dtype][1]) for i in operands)
     return Passed(spelled, hunks, contract.with_parameters(extra))
 

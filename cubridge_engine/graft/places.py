@@ -16,6 +16,31 @@ _BESIDE = frozenset({"S", "masked S", "Q", "K", "V"})
 _USES = frozenset({"masked S", "m", "tile max", "P", "S"})
 _PRODUCTS = ("mma", "wgmma", "wmma", "fma", "mad")
 _WORD = re.compile(r"(?<![\w.>:])([A-Za-z_]\w*)(?!\w|\s*(?:\(|<\w|::))")
+_KEYWORDS = frozenset(
+    {
+        "auto",
+        "bool",
+        "break",
+        "const",
+        "constexpr",
+        "continue",
+        "do",
+        "else",
+        "float",
+        "for",
+        "if",
+        "int",
+        "return",
+        "sizeof",
+        "static",
+        "switch",
+        "typename",
+        "unsigned",
+        "void",
+        "volatile",
+        "while",
+    }
+)
 _MOST_DEEP = 6  # loops around a statement behind which its scores may be complete
 
 
@@ -31,6 +56,11 @@ def find_places(watched: Watched, texts: Mapping[Path, Text], spread: bool) -> l
         for place in _at(path, text, line, uses):
             found.setdefault((place.path, place.at, place.fragment.name), place)
     return sorted(found.values(), key=lambda p: (str(p.path), p.at))
+
+
+def words_of(code: str) -> list[str]:
+    """The names in a piece of code that may be those of variables."""
+    return [word for word in _WORD.findall(code) if word not in _KEYWORDS]
 
 
 def _roles_by_line(watched: Watched) -> dict[tuple[Path, int], set[str]]:
@@ -68,7 +98,7 @@ def _uses(watched: Watched, path: Path, line: int, text: Text) -> frozenset[str]
         for frame in site.chain:
             if Path(frame.path) == path and frame.line != line:
                 start, end = text.statement(frame.line)
-                names |= set(_WORD.findall(text.code[start:end]))
+                names |= set(words_of(text.code[start:end]))
     return frozenset(names)
 
 
@@ -77,7 +107,7 @@ def _at(path: Path, text: Text, line: int, uses: frozenset[str]) -> Iterator[Pla
     function = text.function_around(start)
     if function is None:
         return
-    names = dict.fromkeys(_WORD.findall(text.code[start:end]))
+    names = dict.fromkeys(words_of(text.code[start:end]))
     chosen = [n for n in names if n in uses] or list(names)
     positions = [(start, end), *_loops_around(text, start, function.start)]
     for name in chosen:

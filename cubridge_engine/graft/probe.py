@@ -21,6 +21,7 @@ from .build import Built
 from .model import Array, Place
 
 _MARK = "0f80000000"
+_MOST_BYTES = 3 << 30  # that all probes may hold together
 _MARKED = Imm(0x80000000, 32)
 _ADD = "add.f32 %{0}, %{1}, " + _MARK + ";"
 
@@ -92,11 +93,12 @@ class ProbeObserver:
         self._widths = [len(p.numbers) + 1 + len(p.place.fragment.extents) for p in probes]
         self._now = [np.zeros((width, lanes), np.float32) for width in self._widths]
         self.seen = [Seen() for _ in probes]
+        self._held = [0] * len(probes)  # bytes; -1 for a probe that was given up
 
     def value(self, lanes: LaneState, site: int, result: int, value: Any, mask: Array | None) -> None:
         """See ``simulate.observe.Observer``."""
         role = self._roles.get(site)
-        if role is None:
+        if role is None or self._held[role[0]] < 0:
             return
         probe, position = role
         thread = lanes.warp * 32 + lanes.lane
@@ -109,8 +111,16 @@ class ProbeObserver:
             seen = self.seen[probe]
             seen.lanes.append(who)
             seen.values.append(now[count].astype(np.float64))
-            seen.loops.append(now[count + 1 :].T.astype(np.int64))
-            seen.numbers.append(now[:count].T.astype(np.int64))
+            seen.loops.append(now[count + 1 :].T.astype(np.int32))
+            seen.numbers.append(now[:count].T.astype(np.int32))
+            self._held[probe] += 16 * len(who) + 4 * now[:, :1].size * len(who)
+            if sum(self._held) > _MOST_BYTES:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Forget what held the most: a place inside of the product's own loop sees far more than scores."""
+        most = max(range(len(self._held)), key=self._held.__getitem__)
+        self.seen[most], self._held[most] = Seen(), -1
 
     def access(self, lanes: LaneState, kind: str, offset: Array, nbytes: int, chosen: Array | None, site: int) -> None:
         """See ``simulate.observe.Observer``; memory says nothing here."""

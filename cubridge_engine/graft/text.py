@@ -13,11 +13,15 @@ from ..source.lexical import bracket_pairs, mask
 
 _CONTROL = re.compile(r"\b(if|for|while|switch|do|else|try|catch)\b")
 _OUTER = re.compile(r"\b(namespace|struct|class|union|enum|extern)\b[^()]*$")
-_INTEGER = r"(?:unsigned\s+int|unsigned|int|uint|short|long\s+long|long|size_t|u?int(?:8|16|32|64)_t)"
+_INTEGER = (
+    r"(?:unsigned\s+(?:int|short|char|long\s+long|long)|unsigned|int|uint|short"
+    r"|long\s+long|long|size_t|u?int(?:8|16|32|64)_t)"
+)
 _DECLARED = re.compile(
     rf"(?<![\w:<,(])((?:(?:const|constexpr|static|volatile|register)\s+)*){_INTEGER}\s+(?=[A-Za-z_])"
 )
 _PARAMETER = re.compile(rf"^\s*((?:(?:const|constexpr)\s+)*){_INTEGER}(?:\s+const)?\s+([A-Za-z_]\w*)\s*(?:=.*)?$", re.S)
+_TYPES = frozenset({"char", "int", "long", "short"})  # behind `unsigned`, where what is declared is a pointer
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -153,9 +157,10 @@ def declared_integers(text: str) -> Iterator[tuple[str, bool]]:
         rest = text[match.end() :]
         for piece in rest[: rest.find(";")].split(",") if ";" in rest else [rest]:
             name = _NAME.match(piece.strip())
-            if name is None or re.match(r"\s*\(", piece.strip()[name.end() :]):
+            if name is None or name[0] in _TYPES or re.match(r"\s*\(", piece.strip()[name.end() :]):
                 break
-            yield name[0], "constexpr" in match[1]
+            if not re.match(r"\s*\[", piece.strip()[name.end() :]):  # an array of integers is no number
+                yield name[0], "constexpr" in match[1]
 
 
 def header_integers(header: str) -> Iterator[tuple[str, bool]]:

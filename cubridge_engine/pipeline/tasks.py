@@ -96,12 +96,19 @@ def adapt(params: Params, progress: Progress) -> dict[str, Any]:
 @_with_torch
 @_with_texts
 def verify(params: Params, progress: Progress) -> dict[str, Any]:
-    """A ``Verification`` (needs ``kernel`` and ``spec``)."""
+    """A ``Verification`` (needs ``kernel`` and ``spec``; with ``watch`` a kernel that reading does not understand is
+    compiled and run alone).
+    """
     from .check import verify_kernel as run
 
-    return run(params["kernel"], params["spec"], options_of(params), checks_of(params), progress).model_dump(
-        mode="json"
-    )
+    others = {name: value for name, value in params.items() if name != "watch"}
+    given = (params["kernel"], params["spec"], options_of(others), checks_of(others), progress)
+    result = run(*given)
+    if params.get("watch") and any(d.get("code") in NOT_READ for d in result.diagnostics):
+        from .graft_verify import verify_watched
+
+        result = verify_watched(*given)
+    return result.model_dump(mode="json")
 
 
 @_with_texts

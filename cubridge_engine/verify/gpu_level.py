@@ -26,6 +26,7 @@ from .measure import Measure, measure_lse, measure_o
 from .paged import in_pages, table_for, tables
 from .placement import placement
 from .prepare import Prepared
+from .simulated_tensors import element_types
 
 if TYPE_CHECKING:
     import torch
@@ -143,14 +144,14 @@ def _run_case(
 
     problem = job.problems[instance.head_dim]
     prepared = problem.preparer.get(case, instance.dtype)
-    dtype = getattr(torch, instance.dtype)
+    types = element_types(job.contract, instance.dtype)
     layouts = LAYOUTS[case.layout]
     tensors: dict[str, Any] = {}
     buffers: dict[str, _Buffer] = {}
 
     def placed(role: str, shape: Sequence[int]) -> _Buffer:
         at = placement(problem.kernel, role, layouts[role], shape, case.sizes)
-        return _placed(shape, at.layout, dtype, float("nan"))
+        return _placed(shape, at.layout, getattr(torch, types[role]), float("nan"))
 
     for item, tensor in zip(problem.attention.inputs, prepared.tensors, strict=True):
         if item.role == "operand":
@@ -184,7 +185,7 @@ def _run_case(
             *(f"the input {name.upper()} was changed" for name in changed),
         )
     ]
-    has_lse = any(p.role == "lse" for p in job.contract.parameters)
+    has_lse = any(p.role == "lse" for p in job.contract.leaves)
     return _measured(instance, prepared, out.view, lse_view, job.empty_rows, not findings, has_lse), tuple(findings)
 
 
@@ -203,13 +204,13 @@ def _operand_bindings(contract: Contract, problem: AtHeadDim, prepared: Prepared
     sizes = prepared.case.sizes
     lists = {**tile_arrays(problem.binding, prepared.roles, sizes), **tables(problem.binding.pages, sizes)}
     for parameter, array in lists.items():
-        kind = next(p.type for p in contract.parameters if p.name == parameter)
+        kind = next(p.type for p in contract.leaves if p.name == parameter)
         made = _converted(torch.from_numpy(array).to("cuda"), kind, prepared.dtype)
         values[parameter] = made
         values |= {s: int(made.stride(axis)) for s, axis in problem.binding.stride_params.get(parameter, {}).items()}
     for parameter, name in problem.binding.operands.items():
         tensor = by_name[name].to("cuda").contiguous()
-        wanted = next(p for p in contract.parameters if p.name == parameter)
+        wanted = next(p for p in contract.leaves if p.name == parameter)
         values[parameter] = _converted(tensor, wanted.type, prepared.dtype)
         for stride_param, axis in problem.binding.stride_params.get(parameter, {}).items():
             values[stride_param] = int(tensor.stride(axis))

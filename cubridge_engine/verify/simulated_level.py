@@ -28,7 +28,15 @@ from .instances import AtHeadDim, Instances
 from .ir_level import sizes_text, store_span
 from .measure import Measure, measure_lse, measure_o
 from .prepare import Prepared
-from .simulated_tensors import floats, operands_of, output_layout, simulated_argument, tensors_of, workspaces_of
+from .simulated_tensors import (
+    element_types,
+    floats,
+    operands_of,
+    output_layout,
+    simulated_argument,
+    tensors_of,
+    workspaces_of,
+)
 from .targets import reduced
 
 Array = NDArray[Any]
@@ -110,6 +118,7 @@ class SimulatedJob:
     """What stays the same over the launches: the PTX with its line information, and the text that it came from.
 
     `same_as`: architectures with the same PTX. Not `whole`: the grid ran on other PTX, some problems are enough.
+    `known`: findings that are no reason to fail.
     """
 
     contract: Contract
@@ -119,6 +128,7 @@ class SimulatedJob:
     empty_rows: str
     same_as: tuple[str, ...] = ()
     whole: bool = True
+    known: Callable[[Diagnostic], bool] = lambda _: False
 
     @property
     def on(self) -> str:
@@ -266,15 +276,16 @@ class Launch:
         if run is None:
             return self._result(None, not refused), None, refused
         complete = bool(run.outputs) and not run.cancelled
-        result = self._result(run, complete and not run.findings)
+        findings = [d for d in run.findings if not self.job.known(d)]
+        result = self._result(run, complete and not findings)
         wrong = self._wrong_numbers(result) if complete else ()
-        return result, run, (*run.findings, *wrong)
+        return result, run, (*findings, *wrong)
 
     def start(self, count_banks: bool, progress: Callable[[float], None]) -> tuple[Run | None, tuple[Diagnostic, ...]]:
         """The run; None where arguments do not fit (with the reasons), or where there is nothing to launch."""
         contract, problem = self.job.contract, self.plan.problem
         case = self.prepared.case
-        tensors = tensors_of(problem, self.prepared, contract.alignment_bytes)
+        tensors = tensors_of(contract, problem, self.prepared)
         sizes = {**case.sizes, "D": problem.kernel.D, "Dv": problem.kernel.Dv}
         scratch = workspaces_of(contract, sizes)
         values = {**scratch, **by_member(problem.binding.values), **operands_of(contract, problem, self.prepared)}
@@ -303,7 +314,8 @@ class Launch:
         o = run.outputs.get("O") if run is not None else None
         if o is None:
             return np.full(self.prepared.o.shape, np.nan)
-        got = floats(o, self.prepared.dtype)[..., : self.prepared.o.shape[3]]
+        kind = element_types(self.job.contract, self.prepared.dtype)["o"]
+        got = floats(o, kind)[..., : self.prepared.o.shape[3]]
         return got.transpose(0, 2, 1, 3) if output_layout(self.plan.problem, self.prepared.case) == "bshd" else got
 
     def _result(self, run: Run | None, clean: bool) -> CaseResult:
@@ -319,7 +331,7 @@ class Launch:
         outputs = run.outputs if run is not None else {}
         got = self.output(run)
         measures = [measure_o(got, prepared.o, dtype, prepared.dead, self.job.empty_rows, prepared.slack)]
-        if prepared.lse is not None and any(p.role == "lse" for p in self.job.contract.parameters):
+        if prepared.lse is not None and any(p.role == "lse" for p in self.job.contract.leaves):
             lse = outputs.get("LSE")
             have = np.full(prepared.lse.shape, np.nan) if lse is None else lse.astype(np.float64)
             measures.append(

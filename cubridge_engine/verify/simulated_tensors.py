@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compile import Contract
+from ..compile.parameters import POINTER_DTYPES
 from ..simulate import Buffer
 from ..simulate.tensors import ELEMENTS, SimulatedTensor, floats, place, simulated_argument, workspaces_of
 from .bindings import tile_arrays
@@ -24,7 +25,7 @@ from .prepare import Prepared
 Array = NDArray[Any]
 
 __all__ = [
-    "ELEMENTS", "SimulatedTensor", "elements", "floats", "operands_of", "output_layout", "place",
+    "ELEMENTS", "SimulatedTensor", "element_types", "elements", "floats", "operands_of", "output_layout", "place",
     "simulated_argument", "tensors_of", "workspaces_of",
 ]  # fmt: skip
 
@@ -41,25 +42,35 @@ def elements(tensor: Any, dtype: str) -> Array:
     return wanted.view(torch.uint8).numpy() if dtype == "bool" else wanted.numpy()
 
 
-def tensors_of(problem: AtHeadDim, prepared: Prepared, unit: int) -> dict[str, SimulatedTensor]:
+def element_types(contract: Contract, dtype: str) -> dict[str, str]:
+    """The element types of q, k, v and o by role: `dtype`, unless the kernel takes one of them in another."""
+    return {
+        leaf.role: POINTER_DTYPES.get(leaf.type) or dtype
+        for leaf in contract.leaves
+        if leaf.role in ("q", "k", "v", "o")
+    }
+
+
+def tensors_of(contract: Contract, problem: AtHeadDim, prepared: Prepared) -> dict[str, SimulatedTensor]:
     """q, k, v, o and lse of a case by role; outputs hold poison (NaN) until they are written."""
-    case, dtype = prepared.case, prepared.dtype
+    case, unit = prepared.case, contract.alignment_bytes
+    types = element_types(contract, prepared.dtype)
     layouts = LAYOUTS[case.layout]
     result: dict[str, SimulatedTensor] = {}
 
     def placed(role: str, array: Array, access: str = "in") -> SimulatedTensor:
         at = placement(problem.kernel, role, layouts[role], array.shape, case.sizes)
-        return place(array, at.layout, role.upper(), dtype, unit, access, at.isolate)
+        return place(array, at.layout, role.upper(), types[role], unit, access, at.isolate)
 
     for item, tensor in zip(problem.attention.inputs, prepared.tensors, strict=True):
         if item.role != "operand":
-            view = elements(canonical_view(tensor, item.axes, item.role), dtype)
+            view = elements(canonical_view(tensor, item.axes, item.role), types[item.role])
             view = widened(view, problem.kernel.Dv if item.role == "v" else problem.kernel.D)
             if item.role != "q" and prepared.tables is None:
                 for size in problem.binding.pages.values():
                     view = in_pages(view, table_for(case.sizes, size), size)
             result[item.role] = placed(item.role, view)
-    o = np.zeros((case.B, case.H, case.Sq, problem.kernel.Dv), ELEMENTS[dtype])
+    o = np.zeros((case.B, case.H, case.Sq, problem.kernel.Dv), ELEMENTS[types["o"]])
     result["o"] = placed("o", o, "out")
     # A kernel whose weights are no softmax is handed the buffer and leaves it alone.
     written = any(p.role == "lse" for p in problem.kernel.params)
