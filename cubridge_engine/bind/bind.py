@@ -6,6 +6,7 @@ attention is taken, else the search goes on. What nobody knows is a question, as
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,10 @@ from ..source import SourceFile, parse, with_includes
 from ..source.settings import find_settings
 from . import codes as codes
 from .assemble import Assembled, Candidate, assemble, candidates_for
+from .elsewhere import launch_elsewhere
+from .hints import is_backward
 from .instances import expression_of
+from .launch import launches_of
 from .model import Binding, BindOptions, Fact, Question
 from .recorder import files_of
 from .signature import Signature, signature_of
@@ -129,6 +133,7 @@ def _kernel(source: SourceFile, chosen: str) -> tuple[SourceFile, Signature] | B
         return _nothing(source.path, make("CB623", Span(source.path, *[0] * 6), path=name))
     if not chosen and len(names) > 1:
         likely = list(dict.fromkeys(k.name for file, k in found if _is_likely(signature_of(file, k))))
+        likely = [one for one in likely if not is_backward(one)] or likely
         if len(likely) != 1:
             text = f"{name} has several kernels: which one is the attention?"
             return Binding(source.path, "", None, (), (Question("kernel", "", text, tuple(likely or names)),), ())
@@ -350,14 +355,15 @@ def _found(search: _Search, made: Assembled, trial: Trial | None) -> Binding:
     if trial is not None and not trial.ok:
         span = search.kernel.span
         notes.append(make("CB626", span, kernel=search.kernel.name, error=f"{trial.error:.3g}"))
+    compiled = search.compiled.get(made.candidate.instance.expression)
     return Binding(
         search.source.path,
         search.kernel.name,
         made.contract,
         made.facts,
         (),
-        (*search.problems, *search.notes, *notes),
-        search.compiled.get(made.candidate.instance.expression),
+        (*search.problems, *search.notes, *notes, *_found_headers(compiled)),
+        compiled,
         trial.text() if trial is not None else "",
     )
 
@@ -397,10 +403,31 @@ def _asked(search: _Search, best: _Best) -> Binding:
         texts = {w: _LAUNCH_QUESTION[w].format(kernel=kernel.name) for w in ("grid", "block")}
         questions = [Question(w, "", text, (), kernel.span) for w, text in texts.items()]
     problem = make("CB625", kernel.span, kernel=kernel.name, open=reason)
+    notes = (*search.notes, *_launched(search), *_found_headers(compiled))
     return Binding(
         search.source.path, kernel.name, None, facts, tuple(questions),
-        (*search.problems, problem, *failed[:3], *search.notes), compiled,
+        (*search.problems, problem, *failed[:3], *notes), compiled,
     )  # fmt: skip
+
+
+def _launched(search: _Search) -> tuple[Diagnostic, ...]:
+    """Where else in the project the kernel is launched, if it is not in the file."""
+    kernel = search.kernel
+    if any(launches_of(file, kernel.name) for file in files_of(search.source)):
+        return ()
+    place = launch_elsewhere(Path(search.source.path), kernel.name)
+    if place is None:
+        return ()
+    near = os.path.relpath(place[0])
+    file, line = str(place[0]) if near.startswith("..") else near, place[1] + 1
+    return (make("CB635", kernel.span, kernel=kernel.name, file=file, line=line),)
+
+
+def _found_headers(compiled: Alone | None) -> tuple[Diagnostic, ...]:
+    """One note of what compiling found by itself: headers, flags."""
+    words = compiled.found if compiled is not None else ()
+    start = Span(compiled.path, *[0] * 6) if compiled is not None else None
+    return (make("CB634", start, found="; ".join(words)),) if words else ()
 
 
 _LAUNCH_QUESTION = {

@@ -1,4 +1,4 @@
-"""Rows CB623 to CB633: finding out how to call a kernel."""
+"""Rows CB623 to CB635: finding out how to call a kernel."""
 
 from __future__ import annotations
 
@@ -52,5 +52,15 @@ register(
             "What was found in the file is shown as it is; it was not confirmed by a run.",
         ),
         "CB633": Row(E, "{path} cannot be written: {reason}.", "Check the permissions of its folder."),
+        "CB634": Row(
+            N,
+            "To compile it, these were found by themselves: {found}.",
+            "Where your build uses others, name them in cubridge.toml: include, define, std.",
+        ),
+        "CB635": Row(
+            N,
+            "{kernel} is launched in another file: {file}, line {line}.",
+            "Ask there, where more of the call is known: cubridge contract {file} --kernel {kernel}",
+        ),
     }
 )

@@ -40,6 +40,7 @@ _SCALES = (
 )  # fmt: skip
 CAUSAL = re.compile(r"(is_)?causal|use_causal|causal_mask|iscausal|masked|is_causal_mask|do_causal")
 STRIDE = re.compile(r"stride")
+BACKWARD = re.compile(r"(^|_)(bwd|backward|d[qkv]{1,2}b?|grad\w*|delta)(_|$)|_d[qkv]{1,2}b?_", re.I)
 _OFF = re.compile(r".*(dropout|p_drop|softcap|soft_cap|window|alibi|seed|philox|bias).*")
 
 
@@ -78,6 +79,11 @@ def scale_role(name: str) -> str:
 def is_causal(name: str) -> bool:
     """True for a flag that turns causal masking on."""
     return CAUSAL.fullmatch(plain(name)) is not None or CAUSAL.fullmatch(name.lower()) is not None
+
+
+def is_backward(name: str) -> bool:
+    """True for a kernel that computes gradients, as it is called."""
+    return BACKWARD.search(name) is not None
 
 
 def is_off_by_default(name: str) -> bool:

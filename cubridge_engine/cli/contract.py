@@ -12,6 +12,9 @@ from .job import JobFailed, run_job
 from .output import diagnostics_of, print_diagnostics, print_json
 from .render import console
 
+_MOST_ASKED = 4
+_SHORTER = "a kernel with so many is called by its launcher; name the file that has the launch, or write contract.toml."
+
 
 def run(args: argparse.Namespace) -> int:
     """0 known as a whole, 1 something is open or wrong, 2 usage, 3 environment."""
@@ -59,8 +62,10 @@ def _show(result: Bound) -> None:
         out.print(f"{what:<{widths[0]}}  {value:<{min(widths[1], 44)}}  {where}".rstrip(), markup=False, soft_wrap=True)
     if result.tried:
         out.print(f"tried: {result.tried}", markup=False)
-    for question in result.questions:
+    for question in result.questions[:_MOST_ASKED]:
         out.print(_asked(question), markup=False, soft_wrap=True)
+    if (more := len(result.questions) - _MOST_ASKED) > 0:
+        out.print(f"? and {more} more, as --format json lists them: {_SHORTER}", markup=False, soft_wrap=True)
     out.file.flush()
     print_diagnostics(diagnostics_of(result))
     if result.written is not None:
@@ -75,5 +80,7 @@ def _where(source: str, where: str) -> str:
 
 def _asked(question: QuestionResult) -> str:
     key = question.subject or question.what
+    if question.what == "kernel":
+        return f"? {question.text}\n" + "\n".join(f"  --kernel {name}" for name in question.candidates)
     choices = f" ({', '.join(question.candidates)})" if question.candidates else ""
     return f"? {question.text}{choices}\n  answer with --set {key}=..."

@@ -8,6 +8,7 @@ makes compile is left to nvcc, where there is one. Never raises for what the use
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,15 @@ from pathlib import Path
 from ..diagnostics import Diagnostic, Severity, Span, make
 from .build import compile_source
 from .cache import cache_dir
+from .checkout import Doubt, Place, roots
 from .hostcode import blank_host_code, includes
 from .log import line_span
+from .macros import macros_wanted
 from .model import Compiled
 from .nvcc import entries
+from .owners import missing_header
 from .prelude import HEADERS
-from .search import Build, build_of, find_header, in_packages, stub_for, usual_dirs, write_stubs
+from .search import Build, build_of, find_header, stub_for, usual_dirs, write_stubs
 from .toolchain import cuda_include_dirs, find_nvcc, toolkit_include_dirs
 
 MOST_TRIES = 12  # compilations that each find one more header
@@ -29,6 +33,7 @@ _NVCC = ("-lineinfo", "-w", "-DNDEBUG", "--expt-relaxed-constexpr", "--expt-exte
 _NVRTC = ("-lineinfo", "-w")
 _HEADER_MISSING = frozenset({"CB606"})
 _MOST_HEADERS = 600
+_TOO_OLD = re.compile(r"for this GPU architecture|only (?:available|supported) (?:on|for) sm_9")
 _ANY_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.M)
 # Headers that NVRTC has no use for and a host compiler has: an empty one is right for device code.
 _STANDARD_NAMES = """
@@ -64,7 +69,7 @@ class AloneOptions:
 class Alone:
     """The PTX of a file's kernels, or why there is none. `lowered` maps expressions and plain kernels to names in the
     PTX; `missing` are headers that were found nowhere, `stubbed` those that a stub stands for; `include_dirs` the
-    folders that were searched, the user's first.
+    folders that were searched, the user's first; `found` says in words what was found by itself, and how.
     """
 
     path: str
@@ -79,6 +84,7 @@ class Alone:
     notes: tuple[str, ...]
     diagnostics: tuple[Diagnostic, ...]
     cached: bool = False
+    found: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -100,20 +106,35 @@ class Search:
     build: Build
     stubbed: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
+    doubts: dict[str, Doubt] = field(default_factory=dict[str, Doubt])
+    found: dict[Path, tuple[str, str]] = field(default_factory=dict[Path, tuple[str, str]])
 
     def include_dirs(self) -> tuple[Path, ...]:
         """All folders to search, the stubs last."""
         stubs = write_stubs(self.stubbed) if self.stubbed else None
         return (*self.dirs, *([stubs] if stubs is not None else []))
 
+    def words(self) -> tuple[str, ...]:
+        """What was found by itself, and how, a line each."""
+        base = project_of(self.path)
+        rows = [
+            f"{header}{f' and others of {near}' if near else ''}: {why}"
+            for folder, (header, why) in self.found.items()
+            for near in [os.path.relpath(folder, base).replace(os.sep, "/") if base in folder.parents else ""]
+        ]
+        return (*rows, *(f"flags: {text}" for text in self.build.read))
+
     def learn(self, header: str, hosted: bool) -> bool:
         """Find one more header, or a stub for it. False when it stays missing. `hosted`: the compiler has the standard
         library, which no stub may stand for.
         """
-        folder = find_header(self.path, header)
-        if folder is not None and folder not in self.dirs:
-            self.dirs.append(folder)
+        place = find_header(self.path, header)
+        if isinstance(place, Place) and place.folder not in self.dirs:
+            self.dirs.append(place.folder)
+            self.found[place.folder] = (header, place.why)
             return True
+        if isinstance(place, Doubt):
+            self.doubts[header] = place
         standard = not hosted and header in _STANDARD
         if (stub_for(header) is not None or standard) and header not in self.stubbed:
             self.stubbed.append(header)
@@ -121,6 +142,11 @@ class Search:
         if header not in self.missing:
             self.missing.append(header)
         return False
+
+
+def project_of(path: Path) -> Path:
+    """The outermost root of the project that the file lies in."""
+    return roots(path.absolute())[-1]
 
 
 def header_search(path: Path, data: bytes, options: AloneOptions) -> Search:
@@ -137,7 +163,7 @@ def header_search(path: Path, data: bytes, options: AloneOptions) -> Search:
             header = match[1].decode("utf-8", "replace")
             found = _resolve(header, (where, *search.dirs))
             if found is None and header not in HEADERS and _resolve(header, system) is None:
-                if in_packages(header) is not None or find_header(path, header) is not None:
+                if find_header(path, header) is not None:
                     search.learn(header, hosted=True)
                     found = _resolve(header, (where, *search.dirs))
                 elif stub_for(header) is not None:
@@ -188,20 +214,26 @@ def compiled_alone(path: str | Path, data: bytes | None = None, options: AloneOp
         tried.append(_compiled(file, data, options, search, backend))
         if tried[-1].ptx is not None:
             break
+        if backend == "nvcc" and {d.code for d in tried[-1].diagnostics if d.severity >= Severity.ERROR} == {"CB603"}:
+            # What was left out may be missed (a macro that instantiates a host template): nvcc can read it, too.
+            whole = _compiled(file, data, options, search, backend, whole=True)
+            tried += [whole] if whole.ptx is not None else []
     # The last compiler knows most of C++: its messages are the ones to read.
     return _alone(str(path), data, options, search, tried[-1])
 
 
-def _compiled(file: Path, data: bytes, options: AloneOptions, search: Search, backend: str) -> Compiled:
+def _compiled(
+    file: Path, data: bytes, options: AloneOptions, search: Search, backend: str, whole: bool = False
+) -> Compiled:
     hosted = backend == "nvcc"
-    flags = (*_NVCC, f"-std={search.build.std}") if hosted and search.build.std else _NVCC if hosted else _NVRTC
+    flags = (*(_NVCC if hosted else _NVRTC), *((f"-std={search.build.std}",) if search.build.std else ()))
     defines = tuple(dict.fromkeys((*search.build.defines, *options.defines)))
     system = (*cuda_include_dirs(), *toolkit_include_dirs())
     for remaining in reversed(range(MOST_TRIES)):
         dirs = search.include_dirs()
         found = _Resolver((file.parent, *dirs, *system), frozenset(search.stubbed), hosted)
         result = compile_source(
-            blank_host_code(data, found.resolves).text,
+            data if whole else blank_host_code(data, found.resolves).text,
             path=str(file),
             arch=options.arch,
             name_expressions=options.expressions,
@@ -268,7 +300,12 @@ def _alone(path: str, data: bytes, options: AloneOptions, search: Search, result
         lines = {header: data.count(b"\n", 0, start) for start, header in includes(data)}
         blanked = [] if result.compiler.startswith("nvcc") else [h for h in search.missing if h in lines]
         unsaid = [header for header in blanked if header not in said]
-        found = [make("CB606", line_span(path, data, lines[h]), header=h) for h in unsaid] + found
+        found = [missing_header(h, line_span(path, data, lines[h])) for h in unsaid] + found
+        found = [_doubted(d, search) for d in found]
+        if result.arch != "sm_90a" and (newer := next((d for d in found if _TOO_OLD.search(d.message)), None)):
+            who, arch = "This kernel", result.arch
+            found.append(make("CB617", newer.span, instructions=who, verb="needs", needed="sm_90a", arch=arch))
+        found += macros_wanted(Path(path), data, search.include_dirs(), search.build, found)
     else:
         found = [d for d in found if d.code not in _HEADER_MISSING]
     return Alone(
@@ -284,7 +321,19 @@ def _alone(path: str, data: bytes, options: AloneOptions, search: Search, result
         notes=result.notes,
         diagnostics=tuple(d for d in found if d.severity >= Severity.NOTE),
         cached=result.cached,
+        found=search.words(),
     )
+
+
+def _doubted(diagnostic: Diagnostic, search: Search) -> Diagnostic:
+    """CB618 in place of CB606 where the project has the header more than once."""
+    doubt = search.doubts.get(_header_of(diagnostic))
+    if doubt is None:
+        return diagnostic
+    base = project_of(search.path)
+    names = [os.path.relpath(folder, base).replace(os.sep, "/") for folder in doubt.folders]
+    header, count = _header_of(diagnostic), len(names)
+    return make("CB618", diagnostic.span, header=header, count=count, folders=", ".join(names), first=names[0])
 
 
 def _unread(path: str, options: AloneOptions, error: OSError) -> Alone:

@@ -17,6 +17,7 @@ from .log import NAME_MAP, entry_names, line_span, read_log
 from .model import Compiled, KernelFigures, Raw
 from .nvcc import TIMEOUT_S, NvccTimeout, compile_with_nvcc, entries
 from .nvrtc import load_nvrtc
+from .owners import missing_header
 from .prelude import DEFINES, HEADERS
 from .toolchain import cuda_include_dirs, find_nvcc, find_nvrtc, nvcc_version
 
@@ -159,7 +160,7 @@ def _missing_headers(job: _Job) -> tuple[Diagnostic, ...]:
     for start, header in includes(job.source):
         if not job.resolves(header) and not HOST_HEADER.match(header):
             line = job.source.count(b"\n", 0, start)
-            found.append(make("CB606", line_span(job.path, job.source, line), header=header))
+            found.append(missing_header(header, line_span(job.path, job.source, line)))
     return tuple(found)
 
 

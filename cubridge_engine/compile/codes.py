@@ -34,7 +34,7 @@ ROWS = {
     "CB606": Row(
         E,
         "The header {header} was not found.",
-        "Give its folder as an include directory, or guard the include with #ifndef __CUDACC_RTC__.",
+        "{way}",
     ),
     "CB607": Row(
         E,
@@ -85,6 +85,16 @@ ROWS = {
         E,
         "{instructions} {verb} {needed}; the kernel was compiled for {arch}, which lacks what only {needed} has.",
         "Use {needed}: --arch {needed}, or archs in contract.toml.",
+    ),
+    "CB618": Row(
+        E,
+        "The header {header} is in {count} folders of the project, each with another text: {folders}.",
+        'Name the one that your build uses in cubridge.toml: include = ["{first}"].',
+    ),
+    "CB619": Row(
+        W,
+        "A macro is missing that the build gives: {macro}; {reason}.",
+        'Give it in cubridge.toml: define = ["{macro}"], or ["{macro}=VALUE"].',
     ),
     "CB620": Row(
         E, "The contract cannot be read: {reason}.", "Compare it with expert_kernels/flash_fwd_sm80/contract.toml."

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..diagnostics import Diagnostic, Related, Span, make
 from .model import KernelFigures
+from .owners import missing_header
 
 MOST_FINDINGS = 20  # a missing header makes hundreds of errors; the first ones tell
 
@@ -104,7 +105,7 @@ def _front_end(lines: list[str], path: str, source: bytes) -> list[Diagnostic]:
         message = match["message"].strip()
         header = _HEADER.search(message)
         if header:
-            found.append(make("CB606", where, header=header[1] or header[2]))
+            found.append(missing_header(header[1] or header[2], where))
         elif "error" in match["kind"]:
             found.append(make("CB603", where, related=tuple(related), message=message))
         else:

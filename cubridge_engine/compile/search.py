@@ -12,24 +12,25 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from .cache import cache_dir
+from .checkout import Doubt, Place, in_checkout, roots, site_of
+from .scripts import scripted
 
-_ROOT_SIGNS = (".git", "setup.py", "pyproject.toml", "CMakeLists.txt", "cubridge.toml", "PKG-INFO", "WORKSPACE",
-               "compile_commands.json")  # fmt: skip
 _USUAL = ("", "include", "csrc", "src", "csrc/include", "src/include", "third_party/cutlass/include",
-          "csrc/cutlass/include", "cutlass/include", "3rdparty/cutlass/include")  # fmt: skip
-_SKIPPED = frozenset({".git", "node_modules", "build", "dist", "__pycache__", ".venv", "venv"})
-MOST_UP = 6  # folders above the file in which the root of its project is looked for
-MOST_FILES = 20_000  # of a project that are looked at for a header
-
+          "csrc/cutlass/include", "cutlass/include", "3rdparty/cutlass/include",
+          "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")  # fmt: skip
 # first folder of a header -> folders of packages (below an entry of sys.path) and environment variables that hold it
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cute": ("cutlass_library/source/include", "flashinfer/data/cutlass/include"),
-    "cutlass": ("cutlass_library/source/include", "flashinfer/data/cutlass/include"),
+    "cutlass": (
+        "cutlass_library/source/include",
+        "flashinfer/data/cutlass/include",
+        "cutlass_library/source/tools/util/include",
+        "flashinfer/data/cutlass/tools/util/include",
+    ),
     "flashinfer": ("flashinfer/data/include",),
     "cuda": ("flashinfer/data/cccl/libcudacxx/include", "nvidia/cu13/include/cccl", "nvidia/cuda_cccl/include"),
     "cub": ("flashinfer/data/cccl/cub", "nvidia/cu13/include/cccl", "nvidia/cuda_cccl/include"),
@@ -49,68 +50,64 @@ STUBS = Path(__file__).parent / "stubs"
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What the user's build says of one file: include folders, macros (``NAME`` or ``NAME=VALUE``), the standard."""
+    """What the user's build says of one file: include folders, macros (``NAME`` or ``NAME=VALUE``), the standard.
+    `read`: where that was read, in words. `choices`: macros that a build script gives under a condition, and where.
+    """
 
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
     std: str = ""
+    read: tuple[str, ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()
 
 
 def project_root(path: Path) -> Path:
     """The nearest folder above `path` that looks like the root of a project, else the folder of the file."""
-    folders = [path.parent, *list(path.parent.parents)[: MOST_UP - 1]]
-    return next((f for f in folders if any((f / sign).exists() for sign in _ROOT_SIGNS)), path.parent)
+    return roots(path)[0]
 
 
 def usual_dirs(path: Path) -> tuple[Path, ...]:
-    """Folders in which projects keep headers: that of the file, those above it up to the root, the usual ones there."""
+    """Folders in which projects keep headers: that of the file, those above it up to the outermost root of its project,
+    the usual ones there; the nearest first.
+    """
     path = path.absolute()  # a compiler that runs in another folder must find them
-    root = project_root(path)
+    root = roots(path)[-1]
     above = [f for f in path.parents if f == root or root in f.parents]
     found = [*above, *(f / sub for f in above for sub in _USUAL if (f / sub).is_dir())]
     return tuple(dict.fromkeys(found))
 
 
-def find_header(path: Path, header: str) -> Path | None:
-    """The folder from which ``#include <header>`` finds a file, in the tree around `path` or in a package of pip."""
-    return _in_tree(str(project_root(path.absolute())), header) or in_packages(header)
+def find_header(path: Path, header: str) -> Place | Doubt | None:
+    """From where ``#include <header>`` is found: a folder of the project around `path` or of a package of pip."""
+    found = in_checkout(path.absolute(), header)
+    if found is None and (folder := in_packages(header, path.absolute())) is not None:
+        return Place(folder, "a package of pip" if "site-packages" in folder.parts else "the environment")
+    return found
 
 
-@lru_cache(maxsize=8)
-def _headers_of(root: str) -> tuple[str, ...]:
-    found: list[str] = []
-    for count, file in enumerate(_walk(root)):
-        if count > MOST_FILES:
-            break
-        if file.endswith((".h", ".cuh", ".hpp", ".inl", ".cu", ".inc", ".hxx")):
-            found.append(file)
-    return tuple(found)
-
-
-def _walk(root: str) -> Iterator[str]:
-    for folder, below, files in os.walk(root):
-        below[:] = sorted(f for f in below if f not in _SKIPPED and not f.startswith("."))
-        yield from (f"{folder}/{name}" for name in files)
-
-
-def _in_tree(root: str, header: str) -> Path | None:
-    plain = re.sub(r"^(\.\./|\./)+", "", header)
-    hits = [file for file in _headers_of(root) if file.endswith(f"/{plain}")]
-    # Two files of that name: no way to know which one the user means.
-    return Path(hits[0][: -len(plain) - 1]) if len(hits) == 1 else None
-
-
-def in_packages(header: str) -> Path | None:
-    """The include folder of an installed package that has the header."""
+def in_packages(header: str, path: Path | None = None) -> Path | None:
+    """The include folder of an installed package that has the header: of this Python, of the environment that the file
+    at `path` lies in, of the one that is active or lies in its project.
+    """
     subs = _PACKAGES.get(header.partition("/")[0], ())
-    homes = [Path(os.environ[name]) / "include" for name in _HOMES if os.environ.get(name)]
-    folders = [*(homes if header.startswith(("cute/", "cutlass/")) else ()), *_site(subs)]
+    if not subs:
+        return None
+    given = [Path(os.environ[name]) for name in _HOMES if os.environ.get(name)]
+    homes = [home / below for home in given for below in ("include", "tools/util/include")]
+    libraries = header.startswith(("cute/", "cutlass/"))
+    folders = [*(homes if libraries else ()), *(site / sub for site in _sites(path) for sub in subs)]
     return next((folder for folder in folders if (folder / header).is_file()), None)
 
 
-def _site(subs: Iterable[str]) -> Iterator[Path]:
-    for sub in subs:
-        yield from (Path(entry) / sub for entry in sys.path if entry)
+def _sites(path: Path | None) -> Iterator[Path]:
+    yield from (Path(entry) for entry in sys.path if entry)
+    if path is not None and (site := site_of(path)) is not None:
+        yield site
+    prefixes = [Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)]
+    prefixes += [root / ".venv" for root in roots(path)] if path is not None else []
+    for prefix in prefixes:
+        yield from sorted(prefix.glob("lib/python3.*/site-packages"))
+        yield prefix / "Lib" / "site-packages"
 
 
 def stub_for(header: str) -> str | None:
@@ -149,15 +146,28 @@ def hash_text(text: str) -> int:
 
 
 def build_of(path: Path, table: Mapping[str, Any] | None = None, base: Path | None = None) -> Build:
-    """The build of `path`: keys ``include`` and ``define`` of `table` (cubridge.toml in folder `base`), then its entry
-    in compile_commands.json, or that of a file beside it.
+    """The build of `path`: keys ``include``, ``define`` and ``std`` of `table` (cubridge.toml in folder `base`), then
+    its entry in compile_commands.json, or that of a file beside it; where there is none, flags that a build script
+    (setup.py, CMakeLists.txt, a loader beside the file) writes down.
     """
     own = _settings(table or {}, base or path.parent)
-    commands = _command(path)
+    commands, place = _command(path)
+    script = scripted(path.absolute())
+    from_script = script if commands is None else type(script)()
+    read = [f"compile_commands.json ({place})"] if commands is not None else []
+    commands = commands or Build()
+    if from_script.std and not own.std:
+        read.append(f"-std={from_script.std} of {from_script.std_from}")
+    named = {macro.partition("=")[0] for macro in own.defines}
+    more = tuple(macro for macro in from_script.defines if macro.partition("=")[0] not in named)
+    if more:
+        read.append(f"-D{' -D'.join(more)} of {from_script.defines_from}")
     return Build(
         tuple(dict.fromkeys((*own.include_dirs, *commands.include_dirs))),
-        tuple(dict.fromkeys((*own.defines, *commands.defines))),
-        own.std or commands.std,
+        tuple(dict.fromkeys((*own.defines, *commands.defines, *more))),
+        own.std or commands.std or from_script.std,
+        tuple(read),
+        script.choices,
     )
 
 
@@ -177,9 +187,10 @@ def _settings(table: Mapping[str, Any], base: Path) -> Build:
     )
 
 
-def _command(path: Path) -> Build:
-    root = project_root(path)
-    for folder in (root, root / "build", path.parent, path.parent / "build"):
+def _command(path: Path) -> tuple[Build | None, str]:
+    """The flags of compile_commands.json, and the folder that it is in."""
+    places = [place for root in roots(path.absolute()) for place in (root, root / "build")]
+    for folder in dict.fromkeys((path.parent, path.parent / "build", *places)):
         file = folder / "compile_commands.json"
         try:
             rows = json.loads(file.read_text("utf-8"))
@@ -188,8 +199,8 @@ def _command(path: Path) -> Build:
         entries = [row for row in rows if isinstance(row, dict) and "file" in row] if isinstance(rows, list) else []
         found = _entry(cast("list[dict[str, Any]]", entries), path)
         if found is not None:
-            return found
-    return Build()
+            return found, folder.name
+    return None, ""
 
 
 def _entry(rows: list[dict[str, Any]], path: Path) -> Build | None:

@@ -52,7 +52,8 @@ def run_watched(
             stage.fail("; ".join(d.message for d in found.diagnostics) or "it did not run")
         elif found.function is None:
             stage.fail("its output is no attention function that is known")
-    return at_path(found, path)
+    notes = tuple(d for d in problems if d.code == "CB634")
+    return at_path(replace(found, diagnostics=(*found.diagnostics, *notes)), path)
 
 
 def adapted_call(

@@ -116,3 +116,10 @@ def test_a_rule_has_a_row_in_the_catalogue(rule: Rule):
     assert rule.code in CATALOGUE
     assert rule.why
     assert rule.repair
+
+
+def test_a_parameter_that_only_an_untaken_branch_names_is_used():
+    text = "__global__ void k(float* used, float* left) {\n#ifdef HEADERS_SAY_SO\n  used[0] = 1; // left\n#endif\n}\n"
+    source = parse("kernel.cu", text.encode())
+    found = check(source, lift(source), None).findings
+    assert [f.diagnostic.data["name"] for f in found if f.code == "CB869"] == ["left"]

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from cubridge_engine.compile.alone import AloneOptions, compiled_alone
+from cubridge_engine.compile.checkout import Doubt
 from cubridge_engine.compile.search import build_of, find_header, stub_for
 
 KERNEL = "__global__ void k(float* o) { o[threadIdx.x] = VALUE; }\n"
@@ -64,10 +65,13 @@ def test_two_headers_of_one_name_are_not_chosen_from(tmp_path):
     save(tmp_path, "one/value.cuh", "#define VALUE 4.0f\n")
     save(tmp_path, "two/value.cuh", "#define VALUE 5.0f\n")
     path = save(tmp_path, "csrc/k.cu", '#include "value.cuh"\n' + KERNEL)
-    assert find_header(path, "value.cuh") is None
+    assert find_header(path, "value.cuh") == Doubt((tmp_path / "one", tmp_path / "two"))
     found = compiled_alone(path, None, AloneOptions(backend="nvrtc"))
     assert not found.ok
     assert found.missing == ("value.cuh",)
+    told = next(d for d in found.diagnostics if d.code == "CB618")
+    assert "one, two" in told.message
+    assert 'include = ["one"]' in told.help
 
 
 def test_a_missing_header_is_named(tmp_path):

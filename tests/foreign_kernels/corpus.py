@@ -4,7 +4,8 @@
 instance of a kernel of its headers), home (files of the package whose innermost lines the labels are judged at, where
 the kernel's own file has one line for all), family, arch, include, define, true_findings (code -> why it is true).
 ``key``: role -> starts of the lines that hold it, those with a ``!`` must be found (``file.h: start`` for a line of
-another file). A kernel without a contract is bound by itself: those that are held out all are.
+another file). A kernel without a contract is bound by itself: those that are held out all are, and those that were held
+out once and have been looked at since (family ``without contract``).
 """
 
 from __future__ import annotations

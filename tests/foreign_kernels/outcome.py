@@ -20,9 +20,11 @@ from cubridge_engine.simulate.calling import prepare_call
 from cubridge_engine.source import parse, with_includes
 from cubridge_engine.watch import Watched, watch
 from cubridge_engine.watch.problem import choose_instance, choose_problem
+from tests.simulate.foreign.wheels import CUTLASS, unpacked
 
 from .corpus import Foreign
 from .key import Score, scored
+from .packages import cache
 
 T = TypeVar("T")
 BIND_SECONDS = 40.0
@@ -56,6 +58,7 @@ def outcome_of(
     what a run that is stopped has found is kept. Raises Missing.
     """
     path = foreign.path()
+    _install_cutlass()
     found = Outcome({"family": foreign.family})
     bound = None
     if foreign.contract is None:
@@ -82,9 +85,17 @@ def outcome_of(
     return found
 
 
+def _install_cutlass() -> None:
+    """As if pip had installed nvidia-cutlass. Raises Missing."""
+    os.environ.setdefault("CUTLASS_HOME", str(unpacked(CUTLASS, cache())))
+
+
 def _alone(foreign: Foreign, path: Path) -> str:
     """Whether the file compiles at all; its templates may be left without an instance."""
-    alone = compiled_alone(path, None, AloneOptions(arch=foreign.arch, include_dirs=foreign.include_dirs()))
+    options = AloneOptions(
+        arch=foreign.arch, include_dirs=foreign.include_dirs(), defines=tuple(foreign.table.get("define", ()))
+    )
+    alone = compiled_alone(path, None, options)
     return alone.compiler.split(" ")[0] if alone.ptx is not None else _why(alone.diagnostics)
 
 

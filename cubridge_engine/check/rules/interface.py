@@ -25,6 +25,7 @@ _SHUFFLES = {
     "a shuffle that combines": "{} are combined",
     "a shuffle that mixes different rows": "a shuffle exchanges values of different rows",
 }
+_COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.S)
 _HINTS = {"float": "a factor of the scores, say", "*": "a tensor"}
 
 
@@ -102,8 +103,8 @@ def _named_parameters(subject: Subject) -> Iterator[tuple[str, Span]]:
 
 
 def _mentioned(source: SourceFile, body: Node, name: str) -> bool:
-    text = source.code[body.start_byte : body.end_byte]
     # What the grammar did not see (untaken branches, macros) may still use it.
+    text = _COMMENT.sub(b" ", source.data[body.start_byte : body.end_byte])
     return re.search(rb"\b" + re.escape(name.encode()) + rb"\b", text) is not None or _in_macros(source, name)
 
 
