@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cubridge_engine.ir import nodes
 from cubridge_engine.ir.nodes import Kernel, Op
 from cubridge_engine.ir.text import print_op
 from cubridge_engine.ir.text_expr import print_expr
 from cubridge_engine.ir.validate import iterate
+
+if TYPE_CHECKING:
+    from cubridge_engine.lift.library import LibraryReading
 
 MAX_LABEL = 60
 
@@ -96,6 +99,22 @@ def landmarks(kernel: Kernel, path: str) -> tuple[Landmark, ...]:
             label_, detail = f"{before.label} · {text}", f"{before.detail}\n{print_op(op)}"
             found[span.line] = Landmark(span.line, label_, detail, before.lines + lines)
     return tuple(found[line] for line in sorted(found))
+
+
+def library_landmarks(found: LibraryReading, path: str) -> tuple[Landmark, ...]:
+    """What the calls of a tensor library show of the lines of the file at `path`; waits are many, and are left out."""
+    marks: dict[int, Landmark] = {}
+    for step in found.steps:
+        for span in dict.fromkeys(chain[0] for chain in step.places):
+            if span.path != path or step.name == "wait":
+                continue
+            before = marks.get(span.line, Landmark(span.line, "", ""))
+            label_ = f"{before.label} · {step.holds}" if before.label else step.holds
+            detail = f"{before.detail}{step.words} (read from the library's calls)\n"
+            lines = (span.line, span.end_line)
+            kept = label_ if len(label_) < MAX_LABEL else before.label
+            marks[span.line] = Landmark(span.line, kept, detail, tuple(dict.fromkeys((*before.lines, lines))))
+    return tuple(marks[line] for line in sorted(marks))
 
 
 def _lines(op: Op, origin: nodes.Origin, path: str) -> tuple[tuple[int, int], ...]:

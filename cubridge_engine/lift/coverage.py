@@ -32,7 +32,7 @@ class Landmark:
     words: str
     span: Span | None
     why: str = ""
-    provenance: str = "syntax"  # syntax | observed: as `Origin.provenance`
+    provenance: str = "syntax"  # syntax | observed: as `Origin.provenance`; read: by a library's calls, no program
 
     @property
     def found(self) -> bool:
@@ -84,6 +84,11 @@ class Coverage:
         return sum(mark.found and mark.provenance == "observed" for mark in self.landmarks)
 
     @property
+    def labelled(self) -> int:
+        """How many landmarks are known from the calls of a tensor library alone (`library`)."""
+        return sum(mark.found and mark.provenance == "read" for mark in self.landmarks)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The words of the landmarks that were not found."""
         return tuple(mark.words for mark in self.landmarks if not mark.found)
@@ -91,7 +96,8 @@ class Coverage:
     @property
     def complete(self) -> bool:
         """True when every landmark was read and nothing is opaque. What was only observed is no program."""
-        return bool(self.landmarks) and not (self.missing or self.observed or self.opaque_ops) and self.grid
+        labels = self.observed or self.labelled
+        return bool(self.landmarks) and not (self.missing or labels or self.opaque_ops) and self.grid
 
     @property
     def score(self) -> float:
@@ -103,6 +109,8 @@ class Coverage:
         parts = [
             f"{self.found} of {len(self.landmarks)} steps" + (f" ({self.observed} observed)" * bool(self.observed))
         ]
+        if self.labelled:
+            parts.append("labelled by the calls of its tensor library, without a program")
         if self.missing:
             parts.append(f"missing: {', '.join(self.missing)}")
         if self.opaque_ops:

@@ -19,6 +19,7 @@ from .differences import semantic_difference
 from .facts import element_type, facts_of
 from .function_sentences import function_sentences
 from .known import Known, know
+from .library import library_facts, library_unknown
 from .mathematics import equations_of
 from .model import Explanation, Sentence
 from .needs import need_sentences
@@ -92,8 +93,12 @@ def _partly(lifted: Lifted, unknown: tuple[Sentence, ...], contract: Contract | 
         Sentence("unknown", f"{m.words} was not found" + (f": {m.why}" if m.why else "") + ".", "read") for m in missing
     ]
     facts = facts_of(kernel, contract) if kernel is not None else ()
+    facts = (*facts, *library_facts(lifted.library))
+    reasons += library_unknown(lifted.library)
+    name = lifted.library.function if kernel is None and lifted.library.steps else name
     count = f"{len(found)} of {len(marks)} steps of attention" if marks else "no attention"
-    return Explanation(name, f"{name}: {count} understood", (), tuple(sentences), facts, (*reasons, *unknown))
+    how = "labelled by its library's calls" if lifted.coverage.labelled else "understood"
+    return Explanation(name, f"{name}: {count} {how}", (), tuple(sentences), facts, (*reasons, *unknown))
 
 
 def _unknown(lifted: Lifted, diagnostics: Sequence[Diagnostic]) -> Iterator[Sentence]:
