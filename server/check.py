@@ -47,12 +47,13 @@ def sentence(outcome: job.Outcome, *, watch: bool) -> str:
 
 
 def keep(ls: CubridgeServer, outcome: job.Outcome) -> None:
-    """Show what a check found until the kernel changes."""
+    """Show what a check found until the kernel changes, or its contract or settings."""
     if outcome.state not in ("done", "refused") or not outcome.base:
         return
     sha = convert.sha256(outcome.base)
     # It is about the kernel alone, whatever it was compared with.
-    found = Finding("check", outcome.kernel, outcome.kernel, sha, sha, "", not outcome.diagnostics, outcome.diagnostics)
+    path, told = outcome.kernel, outcome.diagnostics
+    found = Finding("check", path, path, sha, sha, "", not told, told, beside=outcome.beside)
     diagnostics.publish(ls, ls.findings.put(found))
 
 

@@ -1,4 +1,6 @@
-"""What adapt and verify found: diagnostics that live until the kernel or the spec they speak of changes."""
+"""What jobs found: diagnostics that live until the kernel or the spec they speak of changes, or a file beside them that
+decides what is said.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ class Finding:
     passed: bool
     diagnostics: tuple[Diagnostic, ...]
     kernel_name: str = ""  # '' when the job got to no kernel
+    beside: tuple[tuple[str, str], ...] = ()  # (path, digest) of the contract, even of one that is missing; settings
 
     def replaces(self, older: Finding) -> bool:
         """True for the same job on the same kernel and spec; a job that got to no kernel is about all of the file."""
@@ -29,8 +32,9 @@ class Finding:
         return (self.job, self.kernel, self.spec) == (older.job, older.kernel, older.spec) and same_kernel
 
     def current(self, path: str, sha: str) -> bool:
-        """False when `path` is one of the two files and no longer has the text this finding is about."""
-        return not ((path == self.kernel and sha != self.kernel_sha) or (path == self.spec and sha != self.spec_sha))
+        """False when `path` is one of its files and no longer has the text this finding is about."""
+        known = ((self.kernel, self.kernel_sha), (self.spec, self.spec_sha), *self.beside)
+        return not any(path == file and sha != digest for file, digest in known)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from lsprotocol import types as t
 
 from cubridge_engine.diagnostics import Diagnostic, make
 
-from . import choose, convert, diagnostics, engine
+from . import choose, convert, diagnostics, engine, toml_notes
 from .findings import Finding
 from .progress import Progress, job_progress
 
@@ -52,6 +52,7 @@ class Outcome:
     version: int | None = None
     result: dict[str, Any] = field(default_factory=dict[str, Any])
     diagnostics: tuple[Diagnostic, ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()  # `toml_notes.digests_beside` when it began
 
     @property
     def message(self) -> str:
@@ -148,6 +149,7 @@ async def _run(ls: CubridgeServer, job: str, request: Request) -> Outcome:
         return Outcome("stale", path, spec, base, version, diagnostics=(make("CB073", name=name, job=job),))
 
     options = ls.settings.job_options() | dict(request.options)
+    beside = toml_notes.digests_beside(ls, path)
     async with job_progress(ls, TITLES[job].format(kernel=name, spec=spec_name), request.token) as progress:
         if job != "verify":
             options = {"drop_in": convert.drop_in_name(path, spec)} | options
@@ -162,7 +164,7 @@ async def _run(ls: CubridgeServer, job: str, request: Request) -> Outcome:
         progress.outcome = found.headline
     if found.crashed:  # a worker that died or was stopped says nothing about the kernel: the message and the log do
         return Outcome("failed", path, spec, base, version, found.result, found.diagnostics)
-    _keep(ls, job, path, spec, base, spec_data, found)
+    _keep(ls, job, Outcome("", path, spec, base, beside=beside), spec_data, found)
     ls.costs.put(convert.sha256(_counted_text(job, base, found)), found.result)
     return Outcome("done" if found.passed else "refused", path, spec, base, version, found.result, found.diagnostics)
 
@@ -199,20 +201,19 @@ async def work(ls: CubridgeServer, job: str, given: engine.JobInput, progress: P
     )
 
 
-def _keep(
-    ls: CubridgeServer, job: str, path: str, spec: str, base: bytes, spec_data: bytes, found: engine.JobResult
-) -> None:
+def _keep(ls: CubridgeServer, job: str, of: Outcome, spec_data: bytes, found: engine.JobResult) -> None:
     changed = ls.findings.put(
         Finding(
             job="verify" if job == "verify" else "adapt",
-            kernel=path,
-            spec=spec,
-            kernel_sha=convert.sha256(base),
+            kernel=of.kernel,
+            spec=of.spec,
+            kernel_sha=convert.sha256(of.base),
             spec_sha=convert.sha256(spec_data),
             level=found.level,
             passed=found.passed,
             diagnostics=found.diagnostics,
             kernel_name=str(found.result.get("kernel_name") or ""),
+            beside=of.beside,
         )
     )
     diagnostics.publish(ls, changed)

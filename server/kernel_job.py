@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cubridge_engine.diagnostics import make
 
-from . import convert, engine, job
+from . import convert, engine, job, toml_notes
 from .job import Outcome
 from .progress import Progress, job_progress
 
@@ -132,7 +132,7 @@ async def _run(ls: CubridgeServer, name: str, asked: Asked, path: str, worker: e
             return job.refused(make("CB075", name=convert.base_name(file), problem=problem))
     if request.version is not None and version is not None and request.version != version:
         return _stale(name, path, base[path], version)
-    other = convert.base_name(files[-1])
+    other, beside = convert.base_name(files[-1]), toml_notes.digests_beside(ls, path)
     async with job_progress(ls, kind.title.format(kernel=convert.base_name(path), other=other), request.token) as shown:
         given = engine.JobInput("", "", _params(kind, path, asked), job.unsaved(ls, files))
         found = await _work(ls, kind.task, given, shown, worker)
@@ -141,7 +141,8 @@ async def _run(ls: CubridgeServer, name: str, asked: Asked, path: str, worker: e
             return _stale(name, path, base[path], version)
         state = "failed" if found.crashed else "done" if found.result.get(kind.whole) is not None else "refused"
         shown.outcome = "done" if state == "done" else found.headline
-    return Outcome(state, path, str(asked.fields.get("spec", "")), base[path], version, found.result, found.diagnostics)
+    spec = str(asked.fields.get("spec", ""))
+    return Outcome(state, path, spec, base[path], version, found.result, found.diagnostics, beside)
 
 
 def _stale(name: str, path: str, base: bytes, version: int | None) -> Outcome:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cubridge_engine.diagnostics import diagnostic_from_json
 
-from . import convert, diagnostics, engine, job
+from . import convert, diagnostics, engine, job, toml_notes
 from .findings import Finding
 
 if TYPE_CHECKING:
@@ -149,15 +149,18 @@ def keep(ls: CubridgeServer, outcome: job.Outcome) -> None:
     if outcome.state != "done" or not outcome.base or not outcome.result.get("watched"):
         return
     sha = convert.sha256(outcome.base)
-    _put(ls, outcome.kernel, sha, outcome.result)
+    _put(ls, outcome.kernel, sha, outcome.result, outcome.beside)
 
 
-def _put(ls: CubridgeServer, path: str, sha: str, result: Mapping[str, Any]) -> None:
+def _put(
+    ls: CubridgeServer, path: str, sha: str, result: Mapping[str, Any], beside: tuple[tuple[str, str], ...]
+) -> None:
     found = observation_of(result)
     if found is not None:
         ls.observed.put(path, sha, found)
     told = tuple(diagnostic_from_json(d) for d in result.get("diagnostics", ()) if d.get("code") == DISAGREES)
-    diagnostics.publish(ls, ls.findings.put(Finding("explain", path, path, sha, sha, "", not told, told)))
+    found_out = Finding("explain", path, path, sha, sha, "", not told, told, beside=beside)
+    diagnostics.publish(ls, ls.findings.put(found_out))
     ls.refresh_lenses()
     if ls.client.hint_refresh and ls.settings.inlay_hints:
         ls.workspace_inlay_hint_refresh(None)
@@ -171,4 +174,4 @@ async def opened(ls: CubridgeServer, uri: str) -> None:
     sha = convert.sha256(document.data)
     result = await asyncio.to_thread(engine.kept_explanation, document.path)
     if result is not None and result["kernel"]["sha256"] == sha and ls.documents.get(uri) is document:
-        _put(ls, document.path, sha, result)
+        _put(ls, document.path, sha, result, toml_notes.digests_beside(ls, document.path))

@@ -12,6 +12,8 @@ from cubridge_engine.compile import contract_beside, parse_contract
 from cubridge_engine.diagnostics import Diagnostic, Span
 from cubridge_engine.source.settings import find_settings
 
+from . import convert
+
 if TYPE_CHECKING:
     from cubridge_engine.source import TextIndex
 
@@ -36,6 +38,14 @@ def beside(path: str) -> list[str]:
     """Paths of the contract beside the kernel at `path`, and of the project's settings."""
     contract, settings = contract_beside(Path(path)), find_settings(Path(path)).path
     return [*((str(contract),) if contract is not None else ()), *((settings,) if settings else ())]
+
+
+def digests_beside(ls: CubridgeServer, path: str) -> tuple[tuple[str, str], ...]:
+    """(path, digest) of what decides, beside the text of the kernel at `path`, what a job says of it: the contract (one
+    that is not there yet, too) and the settings.
+    """
+    files = dict.fromkeys([str(Path(path).parent / CONTRACT), *beside(path)])
+    return tuple((file, convert.sha256(ls.documents.text(file).data)) for file in files)
 
 
 def of_file(ls: CubridgeServer, path: str) -> list[Diagnostic]:

@@ -55,7 +55,8 @@ def check_file(
         subject = Subject(source, lifted, _of(contract, lifted), config)
         found += _plain(_all(subject))
         notes += subject.failed
-    others = list(others)
+    # What is turned off says nothing, so it neither hides nor decides what another method says of the same place.
+    found, others = _on(found, config), _on(others, config)
     found = undecided_left(found, others)
     found = [*new_causes(found, others), *found]
     shown = _ordered(_configured(_unique(found), config))
@@ -105,6 +106,11 @@ def _unique(found: Iterable[Finding]) -> list[Finding]:
             seen.add((line, group))
             kept.append(item)
     return kept
+
+
+def _on(found: Iterable[Finding], config: CheckConfig) -> list[Finding]:
+    """Those whose code is not turned off."""
+    return [item for item in found if config.severities.get(item.code, item.severity) is not None]
 
 
 def _configured(found: Iterable[Finding], config: CheckConfig) -> list[Finding]:

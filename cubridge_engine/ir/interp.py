@@ -338,7 +338,7 @@ def _wait(cta: _Cta, op: CpWait) -> None:
 
 
 def _barrier(cta: _Cta, op: Barrier) -> None:
-    if op.scope == "cta":
+    if op.scope != "warp":
         cta.shared.barrier()
 
 

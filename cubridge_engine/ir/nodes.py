@@ -138,9 +138,11 @@ class CpWait(Op):
 
 @dataclass(frozen=True, slots=True)
 class Barrier(Op):
-    """__syncthreads and relatives."""
+    """__syncthreads and relatives. Of a barrier for a ``part`` of the threads it is not known here who copied and who
+    reads: it counts as one that lies between them.
+    """
 
-    scope: str = "cta"  # warp | cta
+    scope: str = "cta"  # warp | part | cta
     origin: Origin = field(default=NOWHERE, compare=False)
 
 

@@ -282,7 +282,7 @@ def _wait(run: _Run, op: CpWait) -> None:
 
 def _barrier(run: _Run, op: Barrier) -> None:
     run.event(op)
-    if op.scope == "cta":
+    if op.scope != "warp":
         run.shared.barrier()
     run.settle()
 

@@ -142,8 +142,13 @@ def _wait(i: Instruction) -> None:
 
 def _barrier(i: Instruction) -> None:
     scope = "warp" if "warp" in i.parts else "cta"
+    number, count = (i.read(i.groups[at][0]) if len(i.groups) > at else 0 for at in (0, 1))
+    part = None
+    if scope == "cta" and isinstance(count, int) and 0 < count < i.machine.threads:
+        scope, part = "part", (number, count)
     i.machine.record(Sync(i.machine.next_order(), i.machine.place(), "barrier", scope=scope))
-    i.machine.observer.meeting(i.machine, scope, named=len(i.groups) > 1 or i.groups[:1] not in ([], [["0"]]))
+    named = len(i.groups) > 1 or i.groups[:1] not in ([], [["0"]])
+    i.machine.observer.meeting(i.machine, scope, named, part)
 
 
 def _ldmatrix(i: Instruction) -> None:

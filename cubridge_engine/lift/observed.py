@@ -52,7 +52,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A barrier: `scope` cta or warp, or unknown for code that is not understood, which may hold one.
+    """A barrier: `scope` cta, part (of the threads of a block) or warp, or unknown for code that is not understood,
+    which may hold one.
 
     `splits` are the divergent ``if`` statements around it or that end threads before it (byte ranges); `active` the
     threads that come, None where sizes decide; `proven`: some threads of a block may come and others not.
@@ -64,6 +65,7 @@ class Meeting:
     active: Bools | None
     proven: bool
     named: bool  # one of the numbered barriers, which may be for a part of the block
+    parts: tuple[Bools, ...] | None = None  # of scope ``part``: the threads that meet each other, where they are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +136,9 @@ class Observer:
             (space, root if space == "global" else None, offset, size, write, "warp" if self.warps else how),
         )
 
-    def meeting(self, m: Machine, scope: str, named: bool = False) -> None:
-        """A barrier."""
-        self._add(m, "meeting", (scope, named))
+    def meeting(self, m: Machine, scope: str, named: bool = False, part: tuple[Value, int] | None = None) -> None:
+        """A barrier; `part`: its number and how many threads it waits for, where these are not all of the block."""
+        self._add(m, "meeting", (scope, named, part))
 
     def shuffle(self, m: Machine, mask: Value) -> None:
         """A shuffle or vote."""
@@ -187,7 +189,9 @@ def _steps(store: Store, items: Sequence[_Raw], at: int) -> tuple[tuple[Step, ..
         elif item.kind == "meeting":
             seen.clear()
             active, proven = _active(store, item.predicates)
-            found.append(Meeting(item.place, item.fields[0], item.splits, active, proven, item.fields[1]))
+            scope, named, part = item.fields
+            parts = None if part is None else _parts(store, part[0], part[1], active)
+            found.append(Meeting(item.place, scope, item.splits, active, proven, named, parts))
         elif item.kind == "shuffle":
             found.append(Shuffle(item.place, item.fields[0], _active(store, item.predicates)[0]))
         else:
@@ -217,6 +221,22 @@ def _access(store: Store, item: _Raw) -> Access:
                 address = np.broadcast_to(np.asarray(offset.terms.get((), 0), dtype=np.int64), (store.threads,))
                 slot = ("varies", offset.key)
     return Access(item.place, space, root, size, write, how, address, slot, plain, _active(store, item.predicates)[0])
+
+
+def _parts(store: Store, number: Value, count: int, active: Bools | None) -> tuple[Bools, ...] | None:
+    """The threads that meet each other at barriers of these numbers, `count` at each; None where others may meet them
+    at another place, or where that is not known.
+    """
+    if active is None:
+        return None
+    try:
+        numbers, rest = split_uniform(store, number)
+    except (MemoryError_, NotUnderstood):
+        return None
+    if identity(rest) != 0:
+        return None
+    parts = tuple(active & (numbers == one) for one in np.unique(numbers[active]))
+    return parts if all(int(part.sum()) == count for part in parts) else None
 
 
 def _active(store: Store, predicates: Sequence[Value]) -> tuple[Bools | None, bool]:

@@ -288,7 +288,8 @@ class WarpRole:
 class Variant:
     """How the kernel computes: tile width and direction of the KV loop, kind of row maximum (``online``, ``per tile``,
     ``two passes``, ``none``; ``free``: a reference of its own, as it was measured), and what is rounded. `sink`:
-    whether one counts from the start (``first``) or at the end (``last``), '' without one.
+    whether one counts from the start (``first``) or at the end (``last``), '' without one. `parts`: how many softmaxes
+    of their own the tiles are dealt to in turn, before these are merged.
     """
 
     bc: int
@@ -296,6 +297,7 @@ class Variant:
     kind: str
     rounding: str = ""
     sink: str = ""
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from .tables import Table, score_makers, score_tables, tables, weight_tables, wi
 
 _WIDTHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 _TILE_WIDTHS = (4, 8, 16, 32, 64)
+_DEALT = (1, 2, 4, 8, 16)  # keys of a tile of a part
+_PARTS = (2, 4, 8, 16, 32)
 _LOOSE = ("O unnormalised", "O rescaled", "tile PV", "O", "l", "m", "P")
 _SLACK = 6.0
 LEAST_ROWS = 4  # executions that must agree on a way of going through the keys
@@ -154,17 +156,30 @@ def variants(keys: int, bc: int, sink: bool = False) -> list[Variant]:
     return [*made, Variant(keys, False, "two passes"), Variant(keys, False, "none")]
 
 
+def dealt(keys: int) -> list[Variant]:
+    """Ways in which warps or groups of threads keep a softmax each, of tiles dealt to them in turn."""
+    return [Variant(w, False, "online", parts=n) for n in _PARTS for w in _DEALT if n * w < keys]
+
+
 def _variant(matcher: Matcher, code: Code, meaning: Meaning, null: Meaning, groups: Groups, bc: int) -> Variant | None:
     """The way whose P most executions agree with; None where P was not found."""
+    keys = meaning.scores.shape[-1]
     observed = matcher.observed
     powers = _sites(observed, code, frozenset({"ex2"}), keep=True)
     # expf scales what ex2 gives; what has no ex2 at all makes powers in its own way. Of many products only some are
     # looked at: those of an ex2 first.
     rest = _sites(observed, code, frozenset({"mul", "fma", "cvt"}), keep=True)
-    for sites in (powers, rest & _users(code, powers), rest):
-        found = _best_variant(matcher, meaning, null, groups, bc, sites) if sites else None
+    near = rest & _users(code, powers)
+    ways = variants(keys, bc, meaning.sink is not None)
+    for sites in (powers, near, rest):
+        found = _best_variant(matcher, meaning, null, groups, bc, ways, sites) if sites else None
         if found is not None:
             return found
+    if meaning.sink is None:
+        for sites in (powers, near):
+            found = _best_variant(matcher, meaning, null, groups, 0, dealt(keys), sites) if sites else None
+            if found is not None:
+                return found
     return None
 
 
@@ -175,11 +190,12 @@ def _users(code: Code, sites: set[int]) -> set[int]:
 
 
 def _best_variant(
-    matcher: Matcher, meaning: Meaning, null: Meaning, groups: Groups, bc: int, sites: set[int]
-) -> Variant | None:
+    matcher: Matcher, meaning: Meaning, null: Meaning, groups: Groups, bc: int, ways: Sequence[Variant],
+    sites: set[int],
+) -> Variant | None:  # fmt: skip
     rows = matcher.some(sites)
     best: tuple[int, Variant] | None = None
-    for variant in variants(meaning.scores.shape[-1], bc, meaning.sink is not None):
+    for variant in ways:
         finder = Finder(weight_tables(meaning, variant), groups)
         agreeing = len(matcher.agreeing(finder, rows)[0])
         if agreeing > 1.05 * (best[0] if best is not None else 0) and agreeing >= LEAST_ROWS:

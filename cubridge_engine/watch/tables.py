@@ -6,7 +6,7 @@ Rows of a table that say nothing (zeros, ones, infinities) are left to `match` t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,11 +102,13 @@ class _Steps:
     weights: Array
     rows: Mapping[str, Array]
     accumulators: Mapping[str, Array]
+    end: tuple[Array, Array, Array]  # what is subtracted, the sum and O after all keys
 
 
 def _steps(meaning: Meaning, variant: Variant, half: str, references: Array | None = None) -> _Steps:
     """Online softmax by tiles of `bc` keys; weights are rounded to `half` before the product with V. `references` is
-    what is subtracted in place of the maximum, by row and tile; what is not known of it (NaN) stays so.
+    what is subtracted in place of the maximum, by row and tile; what is not known of it (NaN) stays so. Where the tiles
+    are dealt to parts, each has running values of its own, and what they are merged to is among the values.
     """
     masked = np.where(meaning.mask, meaning.scores, -np.inf)
     keys = masked.shape[-1]
@@ -114,17 +116,17 @@ def _steps(meaning: Meaning, variant: Variant, half: str, references: Array | No
     if variant.descending:
         starts.reverse()
     final = masked.max(-1)
-    m, total = _start(meaning, variant, final.shape)
-    o = np.zeros((*final.shape, meaning.v.shape[-1]))
+    first = (*_start(meaning, variant, final.shape), np.zeros((*final.shape, meaning.v.shape[-1])))
+    parts = [(first[0], *first)] * variant.parts  # the highest score, what is subtracted, the sum, O
     weights = np.zeros(masked.shape)
-    running = m
     rows: dict[str, list[Array]] = {n: [] for n in ("tile max", "m", "reference", "correction", "tile sum", "l")}
     sums: dict[str, list[Array]] = {n: [] for n in ("tile PV", "O rescaled", "O unnormalised")}
-    for start in starts:
+    for number, start in enumerate(starts):
+        before, m, total, o = parts[number % variant.parts]
         part = slice(start, start + variant.bc)
         tile = masked[..., part]
         top = tile.max(-1)
-        before, running = running, np.maximum(running, top)
+        running = np.maximum(before, top)
         new = running if references is None else references[..., start // variant.bc]
         p = np.exp(tile - (new if references is not None else _shift(variant, new, top, final))[..., None])
         weights[..., part] = p
@@ -135,14 +137,44 @@ def _steps(meaning: Meaning, variant: Variant, half: str, references: Array | No
         rescaled = o * factor[..., None]
         o = rescaled + product * own[..., None]
         total = total * factor + p.sum(-1) * own
-        m = new
+        parts[number % variant.parts] = running, new, total, o
         # The maximum of a row's first tile is that of a tile where nothing shows that the kernel keeps a running one.
         kept = running if references is None else np.where(np.isfinite(before), running, np.nan)
         for name, value in zip(rows, (top, kept, new, factor, p.sum(-1), total), strict=True):
             rows[name].append(value)
         for name, value in zip(sums, (product, rescaled, o), strict=True):
             sums[name].append(value)
-    return _Steps(weights, {n: np.stack(v, -1) for n, v in rows.items()}, {n: np.stack(v, -1) for n, v in sums.items()})
+    end = parts[0][1:]
+    if variant.parts > 1:
+        end = _merged([(m, total, o) for _, m, total, o in parts])
+        _with_merged(variant, {"l": rows["l"], **sums}, end)
+    return _Steps(
+        weights,
+        {n: np.stack(v, -1) for n, v in rows.items()},
+        {n: np.stack(v, -1) for n, v in sums.items()},
+        end,
+    )
+
+
+def _merged(parts: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
+    """Maximum, sum and O of all keys, from those of parts."""
+    top = np.max([m for m, _, _ in parts], axis=0)
+    share = [np.exp(m - _finite(top)) for m, _, _ in parts]
+    total = sum((t * f for (_, t, _), f in zip(parts, share, strict=True)), np.zeros_like(top))
+    o = sum((x * f[..., None] for (_, _, x), f in zip(parts, share, strict=True)), np.zeros_like(parts[0][2]))
+    return top, total, o
+
+
+def _with_merged(variant: Variant, lists: Mapping[str, list[Array]], end: tuple[Array, Array, Array]) -> None:
+    """Add the sum and O of all keys (their maximum is that of a part) behind the last tile. Where a tile is one key,
+    they take the place of what the first keys of the parts say: a sum of 1, and O that is a row of V.
+    """
+    for name, held in lists.items():
+        value = {"l": end[1], "O unnormalised": end[2]}.get(name, np.full(end[2].shape, np.nan))
+        if variant.bc == 1:
+            held[: variant.parts] = [value] + [np.full(value.shape, np.nan)] * (variant.parts - 1)
+        else:
+            held.append(value)
 
 
 def _shift(variant: Variant, new: Array, top: Array, final: Array) -> Array:
@@ -200,12 +232,12 @@ def weight_tables(meaning: Meaning, variant: Variant) -> Table:
     masked = np.where(meaning.mask, meaning.scores, -np.inf)
     starts = list(range(0, masked.shape[-1], variant.bc))
     final = masked.max(-1)
-    m, _ = _start(meaning, variant, final.shape)
+    parts = [_start(meaning, variant, final.shape)[0]] * variant.parts
     weights = np.zeros(masked.shape)
-    for start in reversed(starts) if variant.descending else starts:
+    for number, start in enumerate(reversed(starts) if variant.descending else starts):
         tile = masked[..., start : start + variant.bc]
         top = tile.max(-1)
-        m = np.maximum(m, top)
+        m = parts[number % variant.parts] = np.maximum(parts[number % variant.parts], top)
         weights[..., start : start + variant.bc] = np.exp(tile - _shift(variant, m, top, final)[..., None])
     return Table("P", "", weights, *WEIGHT_TOLERANCE)
 
@@ -237,9 +269,9 @@ def tables(
     made.append(Table("P", "", exact.weights, *WEIGHT_TOLERANCE))
     made += [Table(role, "", exact.rows[role], *ROW_TOLERANCE) for role in ("correction", "tile sum", "l")]
     # What the last sum is relative to.
-    last = exact.rows["m" if references is None else "reference"][..., -1]
-    total = _ended(meaning, variant, last, exact.rows["l"][..., -1])
-    o = exact.accumulators["O unnormalised"][..., -1] / np.where(total == 0, 1, total)[..., None]
+    last = exact.end[0]
+    total = _ended(meaning, variant, last, exact.end[1])
+    o = exact.end[2] / np.where(total == 0, 1, total)[..., None]
     with np.errstate(divide="ignore"):
         made.append(Table("1/l", "", 1 / total, *ROW_TOLERANCE))
         lse = np.log(total) + (_finite(last) if references is None else last) * (variant.kind != "none")
@@ -250,7 +282,7 @@ def tables(
         slack = 3e-6 if half == "float32" else 4e-5
         made += [Table(role, "", x, slack * size(x), 2e-5, name) for role, x in steps.accumulators.items()]
         if half != "float32":
-            o = steps.accumulators["O unnormalised"][..., -1] / np.where(total == 0, 1, total)[..., None]
+            o = steps.end[2] / np.where(total == 0, 1, total)[..., None]
         made.append(Table("O", "", o, slack * size(o), 2e-5, name))
     return tuple(made)
 

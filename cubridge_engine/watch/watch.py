@@ -118,7 +118,8 @@ WARP_ROLES = frozenset({"S", "P", "O", "O unnormalised"})
 def _tile(roles: Roles, bc: int) -> int:
     """Keys of a tile: as the maximum says where it runs over tiles."""
     variant = roles.variant
-    return variant.bc if variant is not None and variant.kind in ("online", "per tile") and variant.bc > 1 else bc
+    known = variant is not None and variant.kind in ("online", "per tile") and variant.parts == 1 and variant.bc > 1
+    return variant.bc if variant is not None and known else bc
 
 
 def outputs_of(call: Call, run: Run) -> tuple[Array, Array | None]:

@@ -21,6 +21,7 @@ from ..model import Finding
 from ..subject import Subject, finding
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 _Key = tuple[str, int, int]  # code, and where both accesses are
 _NOBODY = 1 << 30
 _GRAIN = 2  # bytes: no shared buffer of attention holds anything smaller
@@ -53,6 +54,13 @@ class _Users:
         self.low.fill(_NOBODY)
         self.high.fill(-1)
 
+    def forget_among(self, threads: Bools) -> None:
+        """After a barrier of these threads (by linear id): what none but them did."""
+        known = self.high >= 0
+        mine = known & threads[np.where(known, self.low, 0)] & threads[np.where(known, self.high, 0)]
+        self.low[mine] = _NOBODY
+        self.high[mine] = -1
+
     def add(self, where: Ints, who: Ints, number: int) -> None:
         """Threads `who` do it now, in access `number`."""
         np.minimum.at(self.low, where, who)
@@ -79,6 +87,8 @@ class _Walk:
     found: dict[_Key, tuple[int, int]] = field(default_factory=dict)  # -> numbers of the accesses
     trip: int = 0
     synced: int = 0  # accesses before the last barrier of a warp
+    parts: set[bytes] = field(default_factory=set[bytes])  # threads of the barriers for some, since the last for all
+    narrow: list[tuple[int, Meeting]] = field(default_factory=list["tuple[int, Meeting]"])  # those, and accesses before
 
     def key(self, access: Access) -> Any:
         """Addresses with equal keys can be compared; those that symbols move, only within one trip."""
@@ -96,13 +106,41 @@ class _Walk:
                 if not step.then or not _ends_apart(step):
                     self.go(step.orelse)
             elif isinstance(step, Meeting):
-                if step.scope in ("cta", "unknown"):
-                    for past in self.pasts.values():
-                        past.writers.forget()
-                        past.readers.forget()
+                self.meeting(step)
                 self.synced = len(self.accesses)
             elif isinstance(step, Access) and _usable(step):
                 self.access(step)
+
+    def meeting(self, step: Meeting) -> None:
+        """Threads that meet see what they did before."""
+        if step.scope == "warp":
+            return
+        parts = self.threads_of(step)
+        if parts is not None:
+            self.narrow.append((len(self.accesses), step))
+        users = [users for past in self.pasts.values() for users in (past.writers, past.readers)]
+        for one in users:
+            if parts is None:
+                one.forget()
+            else:
+                for part in parts:
+                    one.forget_among(part)
+
+    def threads_of(self, step: Meeting) -> list[Bools] | None:
+        """By linear id, the threads of each part that meets; None where all do, or where order may pass from part to
+        part: then nobody is said to be out of step.
+        """
+        ids = self.subject.observed.threads
+        parts = None
+        if step.scope == "part" and step.parts is not None:
+            parts = [np.zeros(int(ids.max()) + 1, dtype=bool) for _ in step.parts]
+            for made, part in zip(parts, step.parts, strict=True):
+                made[ids[part]] = True
+            before = [np.frombuffer(known, dtype=bool) for known in self.parts]
+            if any((a & b).any() and (a != b).any() for a in parts for b in before):
+                parts = None
+        self.parts = set() if parts is None else self.parts | {part.tobytes() for part in parts}
+        return parts
 
     def access(self, access: Access) -> None:
         assert access.address is not None
@@ -184,7 +222,10 @@ def found_races(subject: Subject) -> Iterator[Finding]:
     for code, pairs in _by_barrier(walk.found):
         latest = max(a for a, _ in pairs)  # of what comes before the barrier that is missing
         ordered = sorted(pairs, key=lambda pair: pair[1])
-        yield _finding(subject, code, walk.accesses[latest], [(walk.accesses[a], walk.accesses[b]) for a, b in ordered])
+        first, last = latest, ordered[0][1]
+        narrow = [step for at, step in walk.narrow if first < at <= last]
+        met = [(walk.accesses[a], walk.accesses[b]) for a, b in ordered]
+        yield _finding(subject, code, walk.accesses[latest], met, narrow)
 
 
 def _by_barrier(found: Mapping[_Key, tuple[int, int]]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
@@ -214,7 +255,9 @@ def _all_shared(steps: tuple[Step, ...]) -> Iterator[Access]:
             yield step
 
 
-def _finding(subject: Subject, code: str, first: Access, pairs: Sequence[tuple[Access, Access]]) -> Finding:
+def _finding(
+    subject: Subject, code: str, first: Access, pairs: Sequence[tuple[Access, Access]], narrow: Sequence[Meeting]
+) -> Finding:
     second = pairs[0][1]
     words = "it was read here" if code == "CB851" else "it was written here"
     span, before = subject.span(second.place), subject.span(first.place)
@@ -222,6 +265,7 @@ def _finding(subject: Subject, code: str, first: Access, pairs: Sequence[tuple[A
     related = (
         Related(before, words),
         *(Related(s, "and here") for s in more if s.line not in (span.line, before.line)),
+        *(Related(s, "a barrier for a part of the threads alone") for s in {subject.span(n.place): 0 for n in narrow}),
         *subject.inside(second.place, "in the function called there"),
     )
     call = "__syncwarp" if code == "CB845" else "__syncthreads"
