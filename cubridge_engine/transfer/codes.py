@@ -80,7 +80,7 @@ register(
         "CB314": Row(
             N,
             "KV tiles without an attended key are visited: kernel {kernel} cannot be given a list of tiles, {why}",
-            "correct, but not the fastest; a kernel whose loop counts KV tiles up from 0, or down to it, can follow a list",
+            "correct, but not the fastest; a kernel whose loop counts KV tiles from 0, or down to it, can have a list",
         ),
         "CB315": Row(
             E,
