@@ -278,7 +278,7 @@ def _view(source: SourceFile, lifted: Lifted, kernel: Kernel, uses: tuple[reuse.
         level="lifted" if lifted.coverage.complete else f"partly lifted, {done}",
         program=kernel,
         lifted=lifted,
-        steps=steps(kernel, source.path),
+        steps=steps(kernel, source.path, whole),
         landmarks=landmarks(kernel, source.path),
         uses=tuple((locate(piece.start)[0], locate(piece.end)[0]) for piece in uses),
     )

@@ -25,6 +25,7 @@ PHASES: dict[str, str] = {
     "output": "O += P·V",
     "store": "store",
 }
+_NEXT = 4  # lines of a function so far apart are next to each other
 SECTIONS: dict[str, str] = {"prologue": "prologue", "kv_loop": "KV loop", "epilogue": "epilogue"}
 
 
@@ -92,8 +93,9 @@ def row_of(op: Op) -> Row | None:
     return ROWS.get((type(op), role)) or ROWS.get((type(op), None))
 
 
-def steps(kernel: Kernel, path: str) -> tuple[Step, ...]:
-    """The steps of the kernel in the file at `path`, in program order; neighbours with the same title are one step."""
+def steps(kernel: Kernel, path: str, whole: Span) -> tuple[Step, ...]:
+    """The steps of the kernel in the file at `path`, in program order; neighbours with the same title are one step, if
+    they stand together: both in the kernel's definition `whole`, or next to each other in a function."""
     found: list[Step] = []
     for section, op in _sectioned(kernel):
         row = row_of(op)
@@ -103,13 +105,18 @@ def steps(kernel: Kernel, path: str) -> tuple[Step, ...]:
         title, lines = row.title(op), (span.line, span.end_line)
         callee = _callee_lines(op, path)
         last = found[-1] if found else None
-        if last is not None and (last.section, last.title) == (section, title):
+        if last is not None and (last.section, last.title) == (section, title) and _together(last.lines, lines, whole):
             lines = (min(last.lines[0], lines[0]), max(last.lines[1], lines[1]))
             also = tuple(dict.fromkeys((*last.also, *_also_lines(op, path))))
             found[-1] = Step(row.phase, title, section, lines, last.callee or callee, (*last.ops, op), also)
         else:
             found.append(Step(row.phase, title, section, lines, callee, (op,), _also_lines(op, path)))
     return tuple(found)
+
+
+def _together(one: tuple[int, int], other: tuple[int, int], whole: Span) -> bool:
+    first, last = min(one[0], other[0]), max(one[1], other[1])
+    return (whole.line <= first and last <= whole.end_line) or max(one[0], other[0]) - min(one[1], other[1]) <= _NEXT
 
 
 def kv_loop_lines(kernel: Kernel, path: str) -> tuple[int, int] | None:

@@ -58,6 +58,13 @@ def test_steps_in_methods_are_on_their_own_lines(hopper: tuple[t.DocumentSymbol,
     assert {name: piece for name, piece in PLACES.items() if piece not in lines[name]} == {}
 
 
+def test_a_step_is_no_longer_than_its_function() -> None:
+    """Barriers of two functions are two steps: one mark over all that lies between would say nothing."""
+    view = engine.read(str(HOPPER), HOPPER.read_bytes(), None, Lifts()).kernel
+    assert view is not None
+    assert max(step.lines[1] - step.lines[0] for step in view.steps) < 10
+
+
 @pytest.mark.parametrize(
     "path",
     [HOPPER, *(Path("tests/lift/kernels") / f"{name}.cu" for name in ("mma_padded", "warp_per_row", "mma_descending"))],

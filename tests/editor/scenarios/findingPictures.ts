@@ -1,5 +1,5 @@
 // Takes the pictures of findings, explanations and contracts in docs: only on demand, since they are kept in the repository.
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { openFixes, problem, showProblems, toProblem } from "../problems";
 import { ROOT } from "../sample";
@@ -42,18 +42,29 @@ const CASES: readonly Case[] = [
   },
 ];
 
+interface Explained {
+  name: string;
+  /** Copied here from `from`, where it is not of the sample. */
+  file: string;
+  from?: string;
+  /** The place in the text that the picture shows beside the explanation. */
+  place: string;
+  /** It is run in the simulator too. */
+  watched?: boolean;
+}
+
+const EXPLAINED: readonly Explained[] = [
+  { name: "explain", file: KERNEL, place: "if (col >= sk" },
+  { name: "explain-hopper", file: "hopper/kernel.cu", from: "expert_kernels/flash_fwd_sm90", place: "e[k] = exp2_approx(", watched: true },
+  { name: "explain-padded", file: "padded/kernel.cu", from: "tests/lift/kernels/mma_padded.cu", place: "s[n][e] = (j < L" },
+];
+
 export const findingPictures: Scenario = {
   name: "finding-pictures",
   async run(trial: Trial): Promise<void> {
     foreign(trial);
     for (const one of CASES) await trial.step(one.name, () => pictured(trial, one));
-    await trial.step("explain", async () => {
-      const window = await open(trial, KERNEL);
-      await window.command("CuBridge: Explain Kernel");
-      await panel(window.page, "explain", ".paragraph .sentence");
-      await window.goTo(lineOf(window.path(KERNEL), "if (col >= sk"));
-      await take(window, "explain");
-    });
+    for (const one of EXPLAINED) await trial.step(one.name, () => explained(trial, one));
     await trial.step("contract", async () => {
       mkdirSync(dirname(join(trial.workspace, BARE)), { recursive: true });
       const bare = readFileSync(join(ROOT, "tests", "bind", "kernels", "extern_c.cu"), "utf8");
@@ -68,6 +79,20 @@ export const findingPictures: Scenario = {
     });
   },
 };
+
+async function explained(trial: Trial, { name, file, from, place, watched }: Explained): Promise<void> {
+  if (from) cpSync(join(ROOT, from), from.endsWith(".cu") ? trial.path(file) : dirname(trial.path(file)), { recursive: true });
+  const window = await open(trial, file);
+  await window.command("CuBridge: Explain Kernel");
+  const page = await panel(window.page, "explain", ".paragraph .sentence");
+  if (watched) {
+    await page.locator("button", { hasText: "Watch It Run" }).click();
+    await page.locator(".paragraph .sentence", { hasText: "observed" }).first().waitFor({ timeout: JOB });
+  }
+  await window.command("View: Focus First Editor Group");
+  await window.goTo(lineOf(window.path(file), place));
+  await take(window, name);
+}
 
 /** A kernel that nobody made for the simulator, with its contract. */
 function foreign(trial: Trial): void {
