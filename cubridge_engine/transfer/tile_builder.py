@@ -80,6 +80,8 @@ def {_PACK}(live, whole):
     """The rows of the list, from which tiles have an attended key, and of which every key is attended."""
     count = live.sum(-1)
     most = max(int(count.max()) if count.numel() else 0, 1)
+    if count.numel() * (2 + most) >= 2**31:
+        raise ValueError("the list of KV tiles has 2**31 numbers or more: call the kernel on parts of the batch")
     out = torch.zeros((*count.shape, 2 + most), dtype=torch.int32, device=live.device)
     out[..., 0] = count
     out[..., 1] = (live & ~whole).sum(-1)

@@ -110,11 +110,11 @@ register(
             E,
             (
                 "in the simulator, {output} differs from the spec on {case}: {place}: got {got}, want {want} (row error"
-                " {error}), though the program read from the text is right"
+                " {error})"
             ),
             (
-                "Look for what reading cannot see: synchronisation, bounds, strides, reuse of shared memory; findings"
-                " of the same stage name the line."
+                "Where the program read from the text is right, look for what reading cannot see: synchronisation, bounds,"
+                " strides, reuse of shared memory; findings of the same stage name the line."
             ),
         ),
         "CB726": Row(

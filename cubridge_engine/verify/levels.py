@@ -40,15 +40,17 @@ APPLICABILITY: dict[str, str] = {
 
 
 UNREACHED = "CB721"  # a number of the mask that no case of the grid reaches
+INHERITED = "CB441"  # a finding that is the original's, too, while every number is right
 
 
 def applicability(level: str, failed: bool, codes: Collection[str] = ()) -> str:
     """What an editor may do with a result at `level`; a failed stage makes it a sketch whatever was reached before.
 
-    `codes` are those of its diagnostics: where the grid never reaches a number of the mask, nothing is called verified.
+    `codes` are those of its diagnostics: where the grid never reaches a number of the mask, or the simulator found
+    something, if only what the original has, too, nothing is called verified.
     """
     usable = "sketch" if failed else APPLICABILITY[level]
-    return "unverified" if usable == "verified" and UNREACHED in codes else usable
+    return "unverified" if usable == "verified" and not {UNREACHED, INHERITED}.isdisjoint(codes) else usable
 
 
 def highest(passed: dict[str, bool | None]) -> str:

@@ -31,3 +31,11 @@ def test_applicability() -> None:
     assert applicability("compiled", False) == "unverified"
     assert applicability("ir", False) == "sketch"
     assert applicability("gpu", True) == "sketch"
+
+
+@pytest.mark.parametrize("code", ["CB721", "CB441"])
+def test_what_the_grid_leaves_open_is_not_called_verified(code: str) -> None:
+    assert applicability("simulated", False, {code}) == "unverified"
+    assert applicability("gpu", False, {code}) == "unverified"
+    assert applicability("compiled", False, {code}) == "unverified"
+    assert applicability("ir", False, {code}) == "sketch"

@@ -10,8 +10,8 @@ const KERNEL = "scalar/kernel.cu";
 const MASKED = "flash_fwd/kernel.cu";
 const SETTINGS = ".vscode/settings.json";
 const BARRIER = "__syncthreads();  // the next tile overwrites Ks, Vs and Ps";
-/** Two barriers, each of one half of the CTA: the halves do not wait for each other. */
-const HALVES = 'asm volatile("bar.sync %0, 64;" ::"r"(1 + tid / 64));';
+/** Two barriers, each of one half of the CTA: the halves do not wait for each other. Reading does not know whose is which. */
+const HALVES = 'asm volatile("bar.sync %0, 64;" ::"r"(1 + (tid >= 64)));';
 const MASK = "col > row + sk - sq";
 const RACE = /CB516/;
 
