@@ -113,8 +113,8 @@ register(
                 " {error})"
             ),
             (
-                "Where the program read from the text is right, look for what reading cannot see: synchronisation, bounds,"
-                " strides, reuse of shared memory; findings of the same stage name the line."
+                "Where the program read from the text is right, look for what reading cannot see: synchronisation,"
+                " bounds, strides, reuse of shared memory; findings of the same stage name the line."
             ),
         ),
         "CB726": Row(
