@@ -26,6 +26,8 @@ FLAGS: tuple[tuple[str, str], ...] = (
         r"`cubridge explain --watch` on the kernel says more; `cubridge contract` shows",
         "Watch It Run in the explanation of the kernel says more; Show How Kernel Is Called shows",
     ),
+    (r"`cubridge explain --watch` on the kernel shows", "Watch It Run in the explanation of the kernel shows"),
+    (r": cubridge contract .+ --kernel [^ ]+", ": Show How Kernel Is Called in that file"),
     (r"`cubridge new`", "Start From an Expert Kernel"),
     (
         r"'cubridge adapt --watch' looks for the scores by running",
