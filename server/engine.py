@@ -106,10 +106,10 @@ class Reading:
     @property
     def landmarks(self) -> tuple[Landmark, ...]:
         """The landmarks of all kernels; a line of a device function that several kernels call has one."""
-        from .landmarks import library_landmarks
+        from .landmarks import cute_landmarks
 
         path = self.source.path if self.source is not None else ""
-        found = {mark.line: mark for one in reversed(self.lifts) for mark in library_landmarks(one.lift.library, path)}
+        found = {mark.line: mark for one in reversed(self.lifts) for mark in cute_landmarks(one.lift.cute, path)}
         found |= {mark.line: mark for view in reversed(self.kernels) for mark in view.landmarks}
         return tuple(found[line] for line in sorted(found))
 

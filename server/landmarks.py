@@ -13,7 +13,7 @@ from cubridge_engine.ir.text_expr import print_expr
 from cubridge_engine.ir.validate import iterate
 
 if TYPE_CHECKING:
-    from cubridge_engine.lift.library import LibraryReading
+    from cubridge_engine.lift.cute import CuteReading
 
 MAX_LABEL = 60
 
@@ -101,7 +101,7 @@ def landmarks(kernel: Kernel, path: str) -> tuple[Landmark, ...]:
     return tuple(found[line] for line in sorted(found))
 
 
-def library_landmarks(found: LibraryReading, path: str) -> tuple[Landmark, ...]:
+def cute_landmarks(found: CuteReading, path: str) -> tuple[Landmark, ...]:
     """What the calls of a tensor library show of the lines of the file at `path`; waits are many, and are left out."""
     marks: dict[int, Landmark] = {}
     for step in found.steps:

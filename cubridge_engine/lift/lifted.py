@@ -14,7 +14,7 @@ from ..ir.nodes import For, If, Kernel, Op, Origin
 from ..source import SourceFile
 from . import budget, lifting, select
 from .coverage import Coverage, Seen
-from .library import LibraryReading, is_of_library, with_library
+from .cute import CuteReading, is_of_cute, with_cute
 from .observed import Observed
 from .proposed import with_provenance
 
@@ -34,7 +34,7 @@ class Lifted:
     seconds: float = 0.0
     source: SourceFile | None = field(default=None, repr=False, compare=False)
     observed: Observed = field(default_factory=Observed, repr=False, compare=False)  # what CuIR does not keep
-    library: LibraryReading = field(default_factory=LibraryReading, repr=False, compare=False)  # labels, no program
+    cute: CuteReading = field(default_factory=CuteReading, repr=False, compare=False)  # labels, no program
     seen: tuple[Seen, ...] = ()  # what watching the kernel run adds (`watch.merge`); reading leaves it empty
 
     def ops_at(self, line: int) -> list[Op]:
@@ -106,12 +106,12 @@ def lift(
 
 def _labelled(best: Lifted, source: SourceFile, kernel: str | None) -> Lifted:
     """With what the calls of a tensor library show where no program was read."""
-    coverage, found = with_library(best.coverage, source, kernel)
+    coverage, found = with_cute(best.coverage, source, kernel)
     if not found.steps:
-        return dataclasses.replace(best, library=found)
-    told = tuple(d for d in best.diagnostics if d.code not in ("CB120", "CB122") and not is_of_library(d))
+        return dataclasses.replace(best, cute=found)
+    told = tuple(d for d in best.diagnostics if d.code not in ("CB120", "CB122") and not is_of_cute(d))
     summary = f"{found.function}: {coverage.sentence()}"
-    return dataclasses.replace(best, coverage=coverage, library=found, diagnostics=told, summary=summary)
+    return dataclasses.replace(best, coverage=coverage, cute=found, diagnostics=told, summary=summary)
 
 
 _CACHE: dict[Any, Lifted] = {}

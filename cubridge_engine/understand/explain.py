@@ -15,11 +15,11 @@ from ..ir.nodes import NOWHERE, Kernel, Opaque
 from ..lift import Lifted
 from ..lower import Header
 from ..transfer.structure import walk_ops
+from .cute import cute_facts, cute_unknown
 from .differences import semantic_difference
 from .facts import element_type, facts_of
 from .function_sentences import function_sentences
 from .known import Known, know
-from .library import library_facts, library_unknown
 from .mathematics import equations_of
 from .model import Explanation, Sentence
 from .needs import need_sentences
@@ -93,9 +93,9 @@ def _partly(lifted: Lifted, unknown: tuple[Sentence, ...], contract: Contract | 
         Sentence("unknown", f"{m.words} was not found" + (f": {m.why}" if m.why else "") + ".", "read") for m in missing
     ]
     facts = facts_of(kernel, contract) if kernel is not None else ()
-    facts = (*facts, *library_facts(lifted.library))
-    reasons += library_unknown(lifted.library)
-    name = lifted.library.function if kernel is None and lifted.library.steps else name
+    facts = (*facts, *cute_facts(lifted.cute))
+    reasons += cute_unknown(lifted.cute)
+    name = lifted.cute.function if kernel is None and lifted.cute.steps else name
     count = f"{len(found)} of {len(marks)} steps of attention" if marks else "no attention"
     how = "labelled by its library's calls" if lifted.coverage.labelled else "understood"
     return Explanation(name, f"{name}: {count} {how}", (), tuple(sentences), facts, (*reasons, *unknown))

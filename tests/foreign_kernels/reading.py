@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubridge_engine.diagnostics import Span
-from cubridge_engine.lift.library import LibraryReading, read_library
+from cubridge_engine.lift.cute import CuteReading, read_cute
 from cubridge_engine.source import parse, with_includes
 from tests.simulate.foreign.wheels import Missing
 
@@ -64,17 +64,17 @@ TEXTS: Mapping[str, Text] = {
 }  # fmt: skip
 
 
-def read(text: Text) -> LibraryReading:
+def read(text: Text) -> CuteReading:
     """The reading of a fetched file. Raises Missing."""
     root = root_of(text.package)
     path = root / text.source
     source = with_includes(
         parse(str(path), path.read_bytes()), search=[str(root / folder) for folder in text.include], budget_s=5.0
     )
-    return read_library(source)
+    return read_cute(source)
 
 
-def labels_of(found: LibraryReading, home: tuple[str, ...]) -> Iterator[tuple[str, Span]]:
+def labels_of(found: CuteReading, home: tuple[str, ...]) -> Iterator[tuple[str, Span]]:
     """(role, place) of every judged label, at the innermost call in the files `home`."""
     for step in found.steps:
         for chain in step.places if step.name in ROLES else ():

@@ -9,22 +9,22 @@ from ...diagnostics import Diagnostic, Span
 from ...source import SourceFile
 from .. import budget
 from ..coverage import LANDMARKS, Coverage, Landmark
-from .reading import LibraryReading, LibraryStep, read_library
+from .reading import CuteReading, CuteStep, read_cute
 from .table import CALLS
 
 _CALL = re.compile(r"the function (?:\w+::)*(\w+) is not defined|the method (?:[\w.]+\.)?(\w+)$")
 SECONDS = 10.0  # of this thread's work
 
 
-def with_library(coverage: Coverage, source: SourceFile, kernel: str | None) -> tuple[Coverage, LibraryReading]:
+def with_cute(coverage: Coverage, source: SourceFile, kernel: str | None) -> tuple[Coverage, CuteReading]:
     """`coverage` with the steps that reading did not find but the library's calls show. Never raises."""
     try:
         with budget.limited(SECONDS):
-            found = read_library(source, kernel)
+            found = read_cute(source, kernel)
     except budget.OutOfTime:
-        return coverage, LibraryReading(why=f"reading took longer than {SECONDS:g} s")
+        return coverage, CuteReading(why=f"reading took longer than {SECONDS:g} s")
     except Exception as error:  # the boundary of the room: any text may arrive here
-        return coverage, LibraryReading(why=f"{type(error).__name__}: {error}")
+        return coverage, CuteReading(why=f"{type(error).__name__}: {error}")
     if not found.steps:
         return coverage, found
     given = coverage.landmarks if any(m.found for m in coverage.landmarks) else _blank()
@@ -32,7 +32,7 @@ def with_library(coverage: Coverage, source: SourceFile, kernel: str | None) -> 
     return replace(coverage, landmarks=marks), found
 
 
-def is_of_library(d: Diagnostic) -> bool:
+def is_of_cute(d: Diagnostic) -> bool:
     """Whether `d` only says that execution does not know a call which the table knows."""
     found = _CALL.search(d.message) if d.code == "CB123" else None
     return found is not None and (found[1] or found[2]) in CALLS
@@ -42,7 +42,7 @@ def _blank() -> tuple[Landmark, ...]:
     return tuple(Landmark(name, words, None) for name, words in LANDMARKS.items())
 
 
-def _filled(mark: Landmark, step: LibraryStep | None, source: SourceFile) -> Landmark:
+def _filled(mark: Landmark, step: CuteStep | None, source: SourceFile) -> Landmark:
     if mark.found or step is None:
         return mark
     return Landmark(mark.name, mark.words, shown(step.span, source), provenance="read")

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from cubridge_engine.lift.library import LibraryReading, read_library
+from cubridge_engine.lift.cute import CuteReading, read_cute
 from cubridge_engine.source import parse
 from tests.lift.conftest import edited
 
-OWN = (Path(__file__).parent / "library" / "cute_own.cu").read_text()
+OWN = (Path(__file__).parent / "cute" / "cute_own.cu").read_text()
 _MARK = re.compile(r"// = ([\w, ]+)$")
 
 
-def labels(text: str) -> tuple[set[tuple[int, str]], LibraryReading]:
+def labels(text: str) -> tuple[set[tuple[int, str]], CuteReading]:
     """(1-based line of the kernel, step) of every label, and the reading."""
-    found = read_library(parse("own.cu", text.encode()))
+    found = read_cute(parse("own.cu", text.encode()))
     return {(chain[0].line + 1, step.name) for step in found.steps for chain in step.places}, found
 
 
@@ -102,4 +102,4 @@ def test_a_call_that_is_not_known_is_named_with_its_line():
 
 
 def test_a_kernel_without_a_library_is_left_alone():
-    assert read_library(parse("k.cu", b"__global__ void k(float *x) { x[0] = expf(x[1]); }")) == LibraryReading()
+    assert read_cute(parse("k.cu", b"__global__ void k(float *x) { x[0] = expf(x[1]); }")) == CuteReading()

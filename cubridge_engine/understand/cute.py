@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from ..diagnostics import Span
-from ..lift.library import LibraryReading, LibraryStep
+from ..lift.cute import CuteReading, CuteStep
 from .model import Fact, Sentence
 
 _SHOWN = 3  # places of a header in a row
 
 
-def library_facts(found: LibraryReading) -> tuple[Fact, ...]:
+def cute_facts(found: CuteReading) -> tuple[Fact, ...]:
     """A row for each step: what its lines hold, and where in a header it is done."""
     return tuple(
-        Fact(f"library:{step.name}", step.words, _value(step), "read", tuple(chain[0] for chain in step.places))
+        Fact(f"cute:{step.name}", step.words, _value(step), "read", tuple(chain[0] for chain in step.places))
         for step in found.steps
     )
 
 
-def _value(step: LibraryStep) -> str:
+def _value(step: CuteStep) -> str:
     far = [s for chain in step.places for s in chain[-1:] if s.path != chain[0].path]
     where = list(dict.fromkeys(_place(span) for span in far))
     if not where:
@@ -33,7 +33,7 @@ def _place(span: Span) -> str:
     return f"{PurePath(span.path).name}:{span.line + 1}"
 
 
-def library_unknown(found: LibraryReading) -> Iterator[Sentence]:
+def cute_unknown(found: CuteReading) -> Iterator[Sentence]:
     """What stood in the way of labels."""
     for name, span in found.unknown:
         text = f"What {name} does to the tensors that it is given is not known; no label is based on them after it."

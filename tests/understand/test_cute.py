@@ -9,7 +9,7 @@ from cubridge_engine.lift.coverage import LANDMARKS
 from cubridge_engine.source import parse
 from cubridge_engine.understand.explain import explain
 
-OWN = (Path(__file__).parents[1] / "lift" / "library" / "cute_own.cu").read_text()
+OWN = (Path(__file__).parents[1] / "lift" / "cute" / "cute_own.cu").read_text()
 
 
 def test_labels_are_told_with_their_lines_and_no_formula():
@@ -18,10 +18,10 @@ def test_labels_are_told_with_their_lines_and_no_formula():
     assert told.title == "attend: 9 of 9 steps of attention labelled by its library's calls"
     assert told.equations == ()
     facts = {fact.key: fact for fact in told.facts}
-    assert {f"library:{name}" for name in (*LANDMARKS, "mask", "softcap", "scale", "lse", "wait")} <= set(facts)
+    assert {f"cute:{name}" for name in (*LANDMARKS, "mask", "softcap", "scale", "lse", "wait")} <= set(facts)
     lines = OWN.splitlines()
-    assert all(facts[f"library:{step}"].evidence == "read" for step in LANDMARKS)
-    assert all("= mask" in lines[span.line] for span in facts["library:mask"].spans)
+    assert all(facts[f"cute:{step}"].evidence == "read" for step in LANDMARKS)
+    assert all("= mask" in lines[span.line] for span in facts["cute:mask"].spans)
     assert any("Its formula is not stated" in s.text for s in told.unknown)
 
 
@@ -36,7 +36,7 @@ def test_labels_are_no_program():
 def test_what_stands_in_the_way_is_told_with_its_line():
     text = OWN.replace("Tensor grid = by_rows(dots);", "stir(dots); Tensor grid = by_rows(dots);")
     told = explain(lift(parse("own.cu", text.encode())))
-    assert not any(fact.key.startswith("library:") for fact in told.facts)
+    assert not any(fact.key.startswith("cute:") for fact in told.facts)
     assert "labelled" not in told.title
     (said,) = [s for s in told.unknown if s.text.startswith("What stir does")]
     assert "stir(dots)" in text.splitlines()[said.spans[0].line]

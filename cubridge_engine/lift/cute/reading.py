@@ -37,7 +37,7 @@ MAX_CANDIDATES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryStep:
+class CuteStep:
     """A step, with the places of the text where it is done. A place is the calls that lead there, outermost first,
     then the statement.
     """
@@ -59,28 +59,28 @@ class LibraryStep:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryReading:
+class CuteReading:
     """`function`: whose body was read. `unknown`: calls that were given scores, weights or O and are not known. `why`:
     why there are no labels.
     """
 
     function: str = ""
     span: Span | None = None
-    steps: tuple[LibraryStep, ...] = ()
+    steps: tuple[CuteStep, ...] = ()
     unknown: tuple[tuple[str, Span], ...] = ()
     why: str = ""
 
-    def step(self, name: str) -> LibraryStep | None:
+    def step(self, name: str) -> CuteStep | None:
         """A step by name."""
         return next((one for one in self.steps if one.name == name), None)
 
 
-def read_library(source: SourceFile, kernel: str | None = None) -> LibraryReading:
+def read_cute(source: SourceFile, kernel: str | None = None) -> CuteReading:
     """The labels of the kernel `kernel`, or of the first function that has both products. Raises budget.OutOfTime."""
     if not any(b"gemm" in text.code for text in (source, *(h.source for h in source.headers))):
-        return LibraryReading()
+        return CuteReading()
     definitions = Definitions(source)
-    best = LibraryReading()
+    best = CuteReading()
     for one in _candidates(definitions, kernel)[:MAX_CANDIDATES]:
         found = _read(definitions, one)
         if len(found.steps) > len(best.steps) or not best.function:
@@ -100,7 +100,7 @@ def _candidates(definitions: Definitions, kernel: str | None) -> list[Defined]:
     return [*kernels, *having]
 
 
-def _read(definitions: Definitions, one: Defined) -> LibraryReading:
+def _read(definitions: Definitions, one: Defined) -> CuteReading:
     walk = Walk(definitions, call)
     scope = Scope(one.source, names={name: Value() for name, _ in one.parameters})
     walk.stack.append(one.body)
@@ -108,12 +108,12 @@ def _read(definitions: Definitions, one: Defined) -> LibraryReading:
     try:
         walk.run(one.body, scope)
     except (TooLarge, RecursionError):
-        return LibraryReading(one.name, start, why="it is larger than what is read")
+        return CuteReading(one.name, start, why="it is larger than what is read")
     unknown = tuple(walk.unknown.items())
     why = _refused(walk.events)
     if why:
-        return LibraryReading(one.name, start, (), unknown, why)
-    return LibraryReading(one.name, start, tuple(_steps(walk.events)), unknown)
+        return CuteReading(one.name, start, (), unknown, why)
+    return CuteReading(one.name, start, tuple(_steps(walk.events)), unknown)
 
 
 def _refused(events: list[Event]) -> str:
@@ -132,7 +132,7 @@ def _refused(events: list[Event]) -> str:
     return ""
 
 
-def _steps(events: list[Event]) -> list[LibraryStep]:
+def _steps(events: list[Event]) -> list[CuteStep]:
     products = [e for e in events if e.step in ("qk", "pv")]
     placed: dict[str, list[tuple[tuple[Span, ...], str]]] = {}
     for event in events:
@@ -144,11 +144,11 @@ def _steps(events: list[Event]) -> list[LibraryStep]:
     loops = _kv_loops(products)
     if loops:
         placed["kv_loop"] = [((loop,), "") for loop in loops]
-    made: list[LibraryStep] = []
+    made: list[CuteStep] = []
     for name, (words, holds) in STEPS.items():
         if name in placed:
             chains = tuple(dict.fromkeys(chain for chain, _ in placed[name]))
-            made.append(LibraryStep(name, words, holds, chains))
+            made.append(CuteStep(name, words, holds, chains))
     return made
 
 

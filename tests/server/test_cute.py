@@ -7,7 +7,7 @@ from pathlib import Path
 from server import engine
 from server.reuse import Lifts
 
-OWN = Path(__file__).parents[1] / "lift" / "library" / "cute_own.cu"
+OWN = Path(__file__).parents[1] / "lift" / "cute" / "cute_own.cu"
 
 
 def test_lines_of_a_kernel_in_cute_have_labels():
