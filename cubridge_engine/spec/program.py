@@ -1,18 +1,13 @@
-"""The user's spec file as something callable: its entry, its example inputs, and guards around foreign code."""
+"""The user's spec file as something callable: its entry, its example inputs."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib.util
 import inspect
-import io
-import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -23,13 +18,11 @@ from ..source import read_bytes
 from .flex_capture import block_masks
 from .flex_mods import Modified, NoModification, find_modifications, lines_of_names, names_in
 from .flex_run import any_length, left_out, load_flex
-from .state import Memory, leave_vmap
-from .trace import Line, flatten_outputs, frame_line, make_mode
+from .guard import guarded
+from .state import Memory
+from .trace import Line, flatten_outputs, make_mode
 
 _EXAMPLES = ("example_inputs", "get_inputs")
-_WAITING = 0.05  # code that had less of a processor than this share of the time was waiting for something else
-_TICK = 0.05  # seconds between two looks at the clock, when a limit is nearly reached
-_SOON = 1e-5  # seconds from one interruption to the next, the least, where one was swallowed
 
 
 class SpecError(Exception):
@@ -39,14 +32,6 @@ class SpecError(Exception):
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
         self.output = output
-
-
-class TimeUp(BaseException):
-    """The time limit passed; not an Exception, so that the user's `except Exception` cannot swallow it."""
-
-    def __init__(self, line: Line | None) -> None:
-        super().__init__()
-        self.line = line
 
 
 @dataclass(frozen=True)
@@ -113,54 +98,6 @@ def span_of(path: str, source: str, line: Line | int | None) -> Span | None:
         first, last = min(place[2], len(text)), min(place[3], len(text))
     offset = sum(len(r) + 1 for r in rows[:number])
     return Span(path, offset + first, offset + last, number, first, number, last)
-
-
-@contextlib.contextmanager
-def guarded(path: str, seconds: float) -> Generator[None]:
-    """Run foreign code quietly, under a time limit (main thread only). Raises TimeUp with the user's line.
-
-    The limit is on work: on a busy machine, the time that other processes take does not count. Code that only waits
-    (for a lock, for a network) has the same limit by the clock. Where the time was up, that is what is raised, whatever
-    became of the interruption on its way out: code that it reaches in a `finally` may fail in turn, or swallow it.
-    """
-    late: list[TimeUp] = []
-    rings = 0
-    main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-    began, worked = time.monotonic(), time.thread_time()
-
-    def alarm(_signal: int, frame: Any) -> None:
-        nonlocal rings
-        work = time.thread_time() - worked
-        if _WAITING * (time.monotonic() - began) < work < seconds:
-            signal.setitimer(signal.ITIMER_REAL, max(seconds - work, _TICK))
-            return
-        while frame is not None and frame.f_code.co_filename != path:
-            frame = frame.f_back
-        # Again, should it be swallowed; in a loop around the `except` only one that comes soon after another ends it.
-        rings += 1
-        signal.setitimer(signal.ITIMER_REAL, seconds if rings == 1 else _SOON * 2 ** (rings % 16))
-        if not late or frame is not None:  # on its way out of the user's code it is left alone
-            late.append(TimeUp(frame_line(frame)[:1] if frame is not None else None))
-            raise late[-1]
-
-    previous: Any = None
-    if main:
-        previous = signal.signal(signal.SIGALRM, alarm)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    except BaseException:
-        if late:
-            raise late[0] from None
-        raise
-    finally:
-        if main:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, previous)
-        leave_vmap()
-    if late:
-        raise late[0]
 
 
 def raised_line(path: str, error: BaseException) -> Line | None:

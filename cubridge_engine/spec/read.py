@@ -19,10 +19,11 @@ from .data_dependent import data_dependent
 from .elements import Elements, Refused, deep_recursion
 from .flex_capture import with_captured
 from .flex_run import FlexCall, left_out, watching
+from .guard import TimeUp, guarded
 from .inputs import fake_inputs, without_data
 from .lines import lines_of
 from .meanings import around, meanings
-from .program import Program, SpecError, TimeUp, brief, guarded, load, raised_line, span_of
+from .program import Program, SpecError, brief, load, raised_line, span_of
 from .recognise import Template, recognise
 from .reference import eager
 from .rounding import roundings

@@ -177,7 +177,7 @@ def test_time_that_other_processes_take_does_not_count(monkeypatch: pytest.Monke
     """A clock that runs three times as fast as the work is that of a busy machine."""
     import time
 
-    from cubridge_engine.spec.program import TimeUp, guarded
+    from cubridge_engine.spec.guard import TimeUp, guarded
 
     real = time.thread_time
     monkeypatch.setattr(time, "thread_time", lambda: real() / 3)
@@ -258,7 +258,7 @@ def test_tensors_inside_a_list_are_not_frozen(read: Callable[..., SpecResult]) -
 def test_a_reading_cut_short_inside_vmap_leaves_nothing_behind():
     import torch
 
-    from cubridge_engine.spec.program import guarded
+    from cubridge_engine.spec.guard import guarded
 
     def cut_short() -> None:
         with guarded("spec.py", 5.0):
